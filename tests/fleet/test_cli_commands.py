@@ -262,7 +262,7 @@ def test_a_record_of_no_bytes_removes_no_watch_and_no_job(broker: str) -> None:
     assert lookout("watch", "add", "Is the lid open?", "--id", "kept", "-b", broker)[0] == 0
     send_and_confirm(broker, WATCHES.name, {"kept": b""})
     said = " ".join(lookout("watch", "list", "-b", broker)[1].split())
-    assert "left out kept: not a lookout.v1.Watch in JSON" in said
+    assert "skipped kept: not a lookout.v1.Watch in JSON" in said
     assert "version 1 stays in force" in said
     assert lookout("watch", "rm", "kept", "-b", broker)[0] == 0
     job = RecordingJob(id="a-job", uris=["file:///a.mp4"], questions=["Is it?"])
@@ -337,7 +337,7 @@ def test_a_question_does_not_take_the_place_of_another_by_its_id(broker: str, cl
     assert lookout("watch", "add", "Is the gate open?", "-b", broker)[0] == 0
     assert "no watch exists yet" not in lookout("publish", str(clip), "-c", "late", "-b", broker)[1]
     with pytest.raises(
-        CliError, match=r"watch gate-open asks “Is the gate open[?]”: name the new one with --id"
+        CliError, match=r"watch gate-open asks “Is the gate open[?]”: name the new watch with --id"
     ):
         lookout("watch", "add", "Is any gate open?", "-b", broker)
     code, said = lookout("watch", "add", "Is the gate open?", "--threshold", "0.7", "-b", broker)
@@ -350,8 +350,8 @@ def test_a_watch_that_is_left_out_says_why_in_the_list(broker: str) -> None:
     bad = {"id": "zone", "version": 1, "question": "Is it?", "rule": {"schedule": spans}}
     send_and_confirm(broker, WATCHES.name, {"zone": json.dumps(bad).encode(), "torn": b"{nope"})
     said = " ".join(lookout("watch", "list", "-b", broker)[1].split())
-    assert "left out torn: not a lookout.v1.Watch in JSON" in said
-    assert "left out zone: schedule: 'Berlin'" in said
+    assert "skipped torn: not a lookout.v1.Watch in JSON" in said
+    assert "skipped zone: schedule: 'Berlin'" in said
     assert lookout("watch", "rm", "zone", "torn", "-b", broker)[0] == 0
 
 
@@ -368,7 +368,7 @@ def test_a_watch_that_no_reader_takes_blinds_nothing_and_can_be_removed(broker: 
     assert lookout("watch", "rm", "gate-open", *shown, "-b", broker)[0] == 0
     listed = lookout("watch", "list", "-b", broker)[1]
     assert "No watches" in listed
-    assert "left out" not in listed
+    assert "skipped" not in listed
 
 
 def test_a_watch_beyond_the_limits_is_refused(broker: str) -> None:
@@ -474,7 +474,7 @@ def check_published_masked(broker: str, clip: Path) -> None:
     with pytest.raises(CliError, match="camera door has no mask"):
         lookout("publish", str(clip), "--camera", "door", "--mask", "-b", broker)
     assert not records(broker, SEGMENTS.name, "door")
-    with pytest.raises(CliError, match="--whole sends files as they are"):
+    with pytest.raises(CliError, match="--whole sends them as they are"):
         lookout("publish", str(clip), "--camera", "gate", "--mask", "--whole", "-b", broker)
     sent = [len(records(broker, SEGMENTS.name, "gate"))]
     for option in ((), ("--mask",)):

@@ -223,7 +223,7 @@ def test_example_backtest_finds_the_fall(tmp_path: Path, run_example: Callable[.
     ("words", "why"),
     [
         (["nowhere", "Is it?", "--page", "."], "names the folder"),
-        (["nowhere", "Is it?", "--page", "answers.csv"], "is for recordings"),
+        (["nowhere", "Is it?", "--page", "answers.csv"], "works only for recordings"),
         (["nowhere", "Is it?", "--of", "2"], "--of '2' is not K/N"),
         (["nowhere", "Is it?", "--of", "9" * 5000 + "/1"], "is not K/N"),
         (["nowhere", "Is it?", "--threshold", "nan"], "threshold"),

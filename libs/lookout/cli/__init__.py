@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point; the commands are imported when it runs."""
+    """Run the `lookout` command; the commands are imported only now."""
     try:
         from lookout.cli.app import main as run
 
@@ -15,6 +15,6 @@ def main() -> None:
     except KeyboardInterrupt:  # Ctrl-C, also during imports
         sys.exit(130)
     finally:
-        # Exempt objects from the garbage collection at exit, which would visit every object of torch: a
-        # second of CPU.
+        # Exempt all objects from the garbage collection at exit, which would visit every object of torch and
+        # take a second of CPU.
         gc.freeze()

@@ -9,10 +9,10 @@ from lookout.text import clean
 
 
 class CameraAdvice:
-    """Follows the logs of a local fleet's services and picks out advice.
+    """Follows the logs of a local fleet's services and returns the advice in them.
 
-    Services mark a warning that tells the user what to do with `advice`. They repeat it rarely, so every one
-    is shown.
+    Services mark a warning that tells the user what to do with `advice`. They rarely repeat such a warning,
+    so every one is shown.
 
     Args:
         folder: The folder of the logs, one file for each service.
@@ -27,7 +27,7 @@ class CameraAdvice:
         return [sentence for path in sorted(self._folder.glob("*.log")) for sentence in self._read(path)]
 
     def _read(self, path: Path) -> list[str]:
-        """Return the warnings in complete lines that were added to a log."""
+        """Return the warnings in the complete lines that were added to a log since the last call."""
         with path.open("rb") as file:
             file.seek(self._places.get(path, 0))
             lines, _, unfinished = file.read().rpartition(b"\n")

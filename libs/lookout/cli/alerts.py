@@ -97,7 +97,7 @@ def print_json(alert: Alert) -> None:
 
 
 class LinePrinter:
-    """Format an alert as one aligned line: when, what, where, p(yes), and the question."""
+    """Prints an alert as one aligned line: when, what, where, p(yes), and the question."""
 
     def __init__(self, console: Console, clock: Callable[[Alert], str] | None = None) -> None:
         self._console = console

@@ -180,12 +180,12 @@ def analyze(
     settings, moment = _settings(options), _begin(begins)
     if not fleet:
         job = ("wait", "identity", "tenant", "bootstrap")
-        refuse_given(context, job, "is for a fleet: give --fleet as well")
+        refuse_given(context, job, "works only with a fleet: give --fleet as well")
         admit_questions(find_model(model), question, text=describe > 0, anyway=anyway)
         _answer_here(source, question, settings, model, device, sandbox, fresh, page, clips, moment, as_json)
         return
     if clips is not None:
-        raise CliError("--clips needs the recording on this machine: leave --fleet out")
+        raise CliError("--clips needs the recording on this machine: omit --fleet")
     own = ("model", "device", "threads", "fresh", "sandbox", "anyway")
     refuse_given(context, own, "cannot be combined with --fleet, which uses the fleet's own")
     from lookout.cli.fleet_jobs import fleet_job, send_job
@@ -215,12 +215,12 @@ def _answer_here(
     """
     _check_cache()
     place = find_device(device)
-    names = recordings(source)  # before the imports, which take seconds: these checks are quick
+    names = recordings(source)  # quick, so checked before the imports, which take seconds
     if begins is not None and len(names) > 1:
         raise CliError(f"--begins applies to one recording; {clean(source)} holds {len(names)}")
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
-        if len(names) == 1:  # opening it may fail, and needs no model
+        if len(names) == 1:  # opened before the model loads, because it may fail
             opened[names[0]] = _opened(names[0], sandbox, settings.threads, fresh, files)
 
         from lookout.models.families.inference import inference_only
@@ -254,11 +254,11 @@ _OPTIONS = {
     "preset": "--preset",
     "policy": "--policy",
 }
-"""The options, by the name of the setting that each one gives."""
+"""By the name of a setting: the option that gives it."""
 
 
 def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
-    """Make the analysis settings from the options.
+    """Return the analysis settings that the options give.
 
     Raises:
         CliError: A number is invalid; the message names the option.
@@ -291,7 +291,7 @@ def _begin(text: str | None) -> datetime | None:
 
 @dataclass
 class _Batch:
-    """The recordings of one command, which one model answers one after the other."""
+    """Answers the recordings of one command in turn, with one model."""
 
     analyzer: Analyzer
     questions: Sequence[str]
@@ -309,7 +309,7 @@ class _Batch:
     _stems: Counter[str] = field(default_factory=Counter)
 
     def run(self, names: Sequence[str]) -> Iterator[Analysis]:
-        """Yield each recording's answers; a recording that cannot be read is left out.
+        """Yield each recording's answers; a recording that cannot be read is skipped, with a message.
 
         Raises:
             CliError: The only recording cannot be read.
@@ -332,7 +332,7 @@ class _Batch:
             yield analysis
 
     def stopped(self) -> str:
-        """Describe how far a stopped run got, for logs that do not show the progress bar."""
+        """Return how far a stopped run got, for logs that do not show the progress bar."""
         if self.reached is None:
             return STOPPED
         name, progress = self.reached
@@ -345,7 +345,7 @@ class _Batch:
         from lookout.recordings.analysis.clips import recording_stem, write_clips
 
         stem = recording_stem(analysis.source)
-        self._stems[stem] += 1  # folders may hold several recordings with one name
+        self._stems[stem] += 1  # several subfolders may have a recording of this name
         name = stem if self._stems[stem] == 1 else f"{stem}-{self._stems[stem]}"
         source = self.opened.get(analysis.source, analysis.source)
         clips = write_clips(analysis, self.clips, source=source, sandbox=self.sandbox, name=name)
@@ -388,7 +388,7 @@ def _opened(name: str, sandbox: bool, threads: int | None, fresh: bool, files: E
     """Open a recording; closing `files` closes the recording.
 
     Raises:
-        CliError: It cannot be read.
+        CliError: The recording cannot be read.
     """
     from lookout.video.sandbox import open_recording
     from lookout.video.segments import CodecError
@@ -406,19 +406,19 @@ def _shown(name: str) -> str:
 
 
 def _refused(name: str, error: CodecError, alone: bool) -> tuple[str, str]:
-    """Print that a recording is left out, and return its name and the reason.
+    """Print that a recording is skipped; return its name and the reason.
 
     Raises:
-        CliError: It is the only recording.
+        CliError: The recording is the only one.
     """
     if alone:
         raise CliError(f"{_shown(name)}: {error}") from error
-    say(TerminalConsole(stderr=True), "[yellow]left out[/] {}", f"{_shown(name)}: {error}")
+    say(TerminalConsole(stderr=True), "[yellow]skipped[/] {}", f"{_shown(name)}: {error}")
     return _shown(name), str(error)
 
 
 def recordings(source: str) -> list[str]:
-    """List the recordings of a source: a URL, a file, or the video files of a folder.
+    """Return the recordings of a source: a URL, a file, or the video files of a folder.
 
     Raises:
         CliError: There is no such file, the folder holds no video, or the URL is not http(s).
@@ -439,8 +439,8 @@ def _check(threads: int | None) -> None:
 
 
 def _check_clips(clips: Path | None, source: str) -> None:
-    """Reject a folder for clips that cannot be written to, or that lies inside the analysed folder: the next
-    run would analyse clips there as footage.
+    """Reject a folder for clips that cannot be written to or is inside the analysed folder, where the next
+    run would analyse the clips as footage.
 
     Raises:
         CliError: The folder is rejected.
@@ -481,10 +481,10 @@ def _cache() -> Path:
 
 
 def _check_cache() -> None:
-    """Reject a cache folder that cannot be created; the journals of finished parts go there.
+    """Create the cache folder, which gets the journals of finished parts, or reject it.
 
     Raises:
-        CliError: It cannot be created.
+        CliError: The folder cannot be created.
     """
     folder = _cache()
     try:
@@ -497,7 +497,9 @@ def _check_cache() -> None:
 
 
 def _fetched(name: str, files: ExitStack, fresh: bool) -> str | Source:
-    """Download a URL to a file, because sandboxed processes have no sockets; return a path unchanged."""
+    """Download a URL, because sandboxed processes have no sockets, and return the file; return a path
+    unchanged.
+    """
     if "://" not in name:
         return name
     from lookout.cli.downloads import Downloads

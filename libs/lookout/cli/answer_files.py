@@ -23,7 +23,7 @@ _ROUND = str.maketrans("{}", "()")
 def write_answers(
     path: Path, analyses: Sequence[Analysis], opened: Mapping[str, Any], **how: Any
 ) -> list[Path]:
-    """Write the answers: a table of all parts (.csv), the ranges that say yes (.srt), or a page.
+    """Write the answers as a table of all parts (.csv), the ranges that say yes (.srt), or a page.
 
     Args:
         path: The file to write. Subtitles are one file per recording: from the second on, the recording's
@@ -80,15 +80,15 @@ def _cues(analysis: Analysis) -> Iterator[str]:
 
 
 def _clock(analysis: Analysis, start_s: float) -> str:
-    """Return a line with the date and time at which a cue begins; empty if unknown."""
+    """Return a line with the date and time at which a cue begins; empty if the time is unknown."""
     time = analysis.time_at(start_s)
     return "" if time is None else f"\n{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _subtitle(text: str) -> str:
-    """Return untrusted text as a line of a subtitle; the format cannot escape markup. An invisible word
-    joiner after `<` keeps players from reading `<b>` as a tag. Players treat text in braces as a style, so
-    braces become parentheses.
+    """Return untrusted text as a line of a subtitle without markup, which the format cannot escape. An
+    invisible word joiner after `<` keeps players from reading `<b>` as a tag. Braces become parentheses,
+    because players read text in braces as a style.
     """
     return clean(text).replace("<", "<\u2060").translate(_ROUND)
 

@@ -83,7 +83,7 @@ def _named() -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    """Discard what standard output did not accept, so that Python does not fail again at exit."""
+    """Discard the text that standard output did not accept, so that Python does not fail again at exit."""
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
@@ -130,16 +130,16 @@ def _check_prefix() -> None:
 def _check_words(words: Sequence[str]) -> None:
     """Reject words that are empty, contain NUL, or hold characters that the locale cannot encode.
 
-    A script passes an empty word for a variable that is not set: an empty folder would mean the working
-    folder, an empty tenant all tenants.
+    A script passes an empty word for a variable that is not set. An empty folder would then mean the working
+    folder, and an empty tenant all tenants.
     """
     for before, word in pairwise(["", *words]):
         option = word.removesuffix("=") if word.startswith("--") else before
         name = option if option.startswith("-") else "an argument"
         if not word.strip() or (word.startswith("--") and word.find("=") == len(word) - 1):
-            raise LookoutError(f"{name} is empty: give it a value, or leave it out")
+            raise LookoutError(f"{name} is empty: give it a value, or omit it")
         if "\0" in word:
-            raise LookoutError(f"{name} contains a NUL character, which a file name cannot")
+            raise LookoutError(f"{name} contains a NUL character, which is not allowed in file names")
         locale = sys.getfilesystemencoding()
         if locale != "utf-8" and any("\udc80" <= letter <= "\udcff" for letter in word):
             raise LookoutError(
@@ -149,8 +149,8 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _is_kafka(error: Exception) -> bool:
-    """Whether Kafka's client raised `error`. The check does not import the client: a command that has not
-    imported it cannot have raised its errors.
+    """Whether Kafka's client raised `error`. The client is not imported for the check, because a command that
+    has not imported it cannot have raised its errors.
     """
     kafka = sys.modules.get("confluent_kafka")
     return kafka is not None and isinstance(error, kafka.KafkaException)

@@ -125,7 +125,7 @@ def ask(
     recall: RecallOption = None,
 ) -> None:
     """Ask what a file or a camera showed earlier: p(yes) or text, the times it used, coverage, cost."""
-    # None: text for "what happened?", p(yes) alone for "was anyone there?"
+    # None: describe for "what happened?", but give only p(yes) for "was anyone there?"
     length: dict[str, Any] = {"text": None if describe is None else describe > 0}
     length["words"] = describe or _TEXT_TOKENS
     if fleet:
@@ -136,7 +136,7 @@ def ask(
         if camera is None:
             raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
         refuse_given(context, _OWN, "cannot be combined with --fleet, which uses the fleet's own")
-        refuse_given(context, ("memory", "keep", "frames"), "is for a file: not with --fleet")
+        refuse_given(context, ("memory", "keep", "frames"), "works only for a file: omit it with --fleet")
         from lookout.cli.ask_fleet import ask_fleet
 
         where: dict[str, Any] = {"since": since, "until": until, "bootstrap": bootstrap, "recall": recall}
@@ -147,9 +147,13 @@ def ask(
             "the question is missing: lookout ask FILE QUESTION, or "
             "lookout ask --fleet QUESTION --camera gate"
         )
-    refuse_given(context, ("recall", "bootstrap"), "is for a fleet: give --fleet as well")
+    refuse_given(context, ("recall", "bootstrap"), "works only with a fleet: give --fleet as well")
     if (path := Path(source)).is_dir():
-        refuse_given(context, ("memory", "keep"), "is for a file: a folder's memories are used as they are")
+        refuse_given(
+            context,
+            ("memory", "keep"),
+            "works only for a file, because a folder's memories are used as they are",
+        )
     _ask_files(
         path,
         asked(question),
@@ -184,12 +188,12 @@ def _ask_files(
     if not source.exists():
         raise CliError(f"{source} is neither a file nor a folder")
     if source.is_file() and camera is not None:
-        raise CliError("--camera is for a folder of memories or a fleet: leave it out for a file")
+        raise CliError("--camera works only for a folder of memories or a fleet: omit it for a file")
     _check_options(options, {"--keep": keep, "--frames": frames})
     if not as_json:
         options["on_text"] = lambda piece: echo(piece, nl=False)
     if keep is not None and source.is_file() and (entry := _remembered(keep, source)) is not None:
-        note = "{} already holds the memory of {}: using it as it is{}"
+        note = "{} already has a memory of {}, which is used as it is{}"
         say(TerminalConsole(stderr=True), note, keep, source.name, _early_end(entry, source))
         source, camera = keep, entry.camera
     # These checks come before the imports and the model, which take seconds.
@@ -227,10 +231,10 @@ def _ask_files(
 
 
 def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None]) -> None:
-    """Reject wrong options before a recording is watched, which takes long.
+    """Reject wrong options before a recording is watched, because that takes long.
 
     Raises:
-        CliError: `since` is not before `until`, or a folder is a file.
+        CliError: `since` is not before `until`, or a path of `folders` is a file.
     """
     since, until = options["since"], options["until"]
     if until is not None and (since or 0.0) >= until:
@@ -241,7 +245,7 @@ def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None
 
 
 def _remembered(folder: Path, file: Path) -> Entry | None:
-    """Return a folder's memory of a file if it is undamaged and newer than the file; else None."""
+    """Return a folder's memory of a file; None if there is none, or it is damaged or older than the file."""
     from lookout.past.memory.shelf import entries
 
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -254,7 +258,9 @@ def _remembered(folder: Path, file: Path) -> Entry | None:
 
 
 def _early_end(entry: Entry, file: Path) -> str:
-    """Return a warning if a memory ends long before its file (full disk, Ctrl-C); else an empty text."""
+    """Return a warning if a memory ends long before its file (for example because of a full disk or Ctrl-C);
+    otherwise an empty text.
+    """
     from lookout.video.files import VideoReader
     from lookout.video.segments import CodecError
 
@@ -372,7 +378,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
 
 
 def _listed(entry: Entry) -> dict[str, Any]:
-    """Return a memory as a row of the list; for a damaged memory, the row says what is wrong."""
+    """Return a memory's row of the list; if the memory is damaged, the row says what is wrong."""
     log_plainly()
     from lookout.past.memory import HistoryError
     from lookout.past.memory.shelf import extent_of

@@ -125,7 +125,7 @@ def backtest(
         ago = [name for name, text in (("since", since), ("until", until)) if is_length(text)]
         _ask_fleet(job, bootstrap, bool(identity), ago, labels, precision, wait, page, as_json)
         return
-    refuse_given(context, ("wait", "identity", "tenant"), "is for a fleet: give --fleet as well")
+    refuse_given(context, ("wait", "identity", "tenant"), "works only with a fleet: give --fleet as well")
     if precision is not None and not labels:
         raise CliError("--precision needs --labels")
     folder = find_model(model)
@@ -152,7 +152,7 @@ def _ask_fleet(
     page: Path | None,
     as_json: bool,
 ) -> None:
-    """Run the back-test as a job; `ago` names the times that were given relative to now."""
+    """Run the back-test as a job of a fleet; `ago` names the times that were given relative to now."""
     if labels:
         job.backtest.labels.extend(_newest(_labels_of(find_bootstrap(bootstrap), job.backtest)))
     if precision is not None and not (labels and wait):
@@ -193,7 +193,7 @@ def _ask_here(
 def _job(
     watch: Watch, begin_ms: int | None, end_ms: int | None, identity: str | None, tenant: str
 ) -> RecordingJob:
-    check_watch(watch)  # also without a job, since a question that is tried here may be enabled later
+    check_watch(watch)  # checked here, too, because a question that is tried may be enabled later
     name, owner = in_utf8("--id", identity or new_id()), in_utf8("--tenant", tenant)
     job = RecordingJob(id=name, tenant=owner, backtest=BacktestJob(watch=watch))
     if begin_ms is not None:
@@ -207,7 +207,7 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
     """Return the labels of a back-test's question, cameras and time, the newest last.
 
     Raises:
-        CliError: There is no such label.
+        CliError: There is no label for them.
     """
     standing = read_labels(bootstrap)
     patterns = past.watch.cameras or ("*",)
@@ -232,11 +232,11 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
 
 
 def _newest(labels: list[Label]) -> list[Label]:
-    """Return the newest labels, at most as many as a job accepts."""
+    """Return the newest labels, but not more than a job accepts."""
     if len(labels) > JOB_LABELS:
         echo(
-            f"--labels: a back-test takes the newest {JOB_LABELS} of {len(labels)} labels; ask about "
-            "shorter times for the others",
+            f"--labels: a back-test takes the newest {JOB_LABELS} of {len(labels)} labels; for the "
+            f"others, ask about a shorter time",
             err=True,
         )
     return labels[-JOB_LABELS:]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def nothing_asked(cameras: Sequence[str]) -> str:
-    """Return a message that a back-test found no window, so that the absence of incidents means nothing.
+    """Return a message that says that a back-test found no window, so the absence of incidents means nothing.
 
     Args:
         cameras: Ids or patterns that the back-test was about; empty: all cameras.
@@ -71,7 +71,7 @@ def show_answer(
     page: Path | None = None,
     watch: Watch | None = None,
 ) -> None:
-    """Print the answer of a back-test that ran as a job, without incidents that were erased since.
+    """Print the answer of a back-test that ran as a job, without incidents that were erased in the meantime.
 
     Args:
         bootstrap: Kafka's address.
@@ -111,11 +111,11 @@ def tell_answer(
 
     Args:
         answer: The answer.
-        incidents: The incidents of the answer to show.
-        labels: The labels of the answer that count.
+        incidents: The answer's incidents to show.
+        labels: The answer's labels to count.
         precision: Also find the threshold that reaches this precision.
         as_json: Print JSON.
-        job: The job's id; empty: it ran in this process.
+        job: The job's id; empty: the back-test ran in this process.
     """
     if as_json:
         facts = {"job": job} if job else {}

@@ -78,9 +78,9 @@ def add(
     camera = Camera(id=name, transport=transport, mask_before_publishing=mask, time_zone=before.time_zone)
     camera.url, secret = _without_secret(url)
     if secret is not None:
-        camera.credentials = _keep(fleet, name, urlsplit(camera.url).hostname or "", secret)
+        camera.credentials = _write_secret(fleet, name, urlsplit(camera.url).hostname or "", secret)
     else:
-        _forget(fleet, name)
+        _remove_secret(fleet, name)
     _check(camera)
     send_and_confirm(address, CAMERAS.name, {name: to_json(camera)})
     say(out, "[green]✓[/] camera [bold]{}[/] is pulled from {}", name, public_url(camera.url))
@@ -143,12 +143,12 @@ def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
     send_and_confirm(address, CAMERAS.name, {name: None})
     for fleet in running_fleets():
         if fleet.bootstrap == address:
-            _forget(fleet, name)
+            _remove_secret(fleet, name)
     say(out, "[green]✓[/] removed {}", name)
 
 
 def _cameras(address: str) -> dict[str, Camera]:
-    """Read the cameras in the topic, by id. A camera whose newest record cannot be read is left out."""
+    """Return the cameras in the topic, by id. A camera whose newest record cannot be read is omitted."""
     check_reachable(address, CAMERAS.name)
     cameras: dict[str, Camera] = {}
     with reading(address, [CAMERAS.name], Position(oldest=True)) as reader:
@@ -180,11 +180,11 @@ def _fleet_at(address: str) -> FleetAddress:
 
 
 def _without_secret(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Split user name and password off an address; return (address, (user, password)), or (address, None)
-    without them.
+    """Split user name and password off an address; return (address, (user, password)), or (address, None) if
+    it has neither.
 
     Raises:
-        CliError: The text is not the address of a camera.
+        CliError: The text is not a camera's address.
     """
     try:
         parts = urlsplit(url)
@@ -223,11 +223,13 @@ def _check(camera: Camera) -> None:
 
 
 def _secret_name(name: str) -> str:
-    """Return the name of a camera's secret folder: a digest, since not every id is a valid file name."""
+    """Return the name of a camera's secret folder, which is a digest, because not every id is a valid file
+    name.
+    """
     return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()
 
 
-def _keep(fleet: FleetAddress, name: str, host: str, secret: tuple[str, str]) -> str:
+def _write_secret(fleet: FleetAddress, name: str, host: str, secret: tuple[str, str]) -> str:
     """Write a camera's user name and password for the fleet's agent, and return the secret's name."""
     folder = Path(fleet.folder) / CAMERA_SECRETS
     private_folder(folder)
@@ -237,6 +239,6 @@ def _keep(fleet: FleetAddress, name: str, host: str, secret: tuple[str, str]) ->
     return own.name
 
 
-def _forget(fleet: FleetAddress, name: str) -> None:
+def _remove_secret(fleet: FleetAddress, name: str) -> None:
     """Remove a camera's user name and password."""
     shutil.rmtree(Path(fleet.folder) / CAMERA_SECRETS / _secret_name(name), ignore_errors=True)

@@ -13,7 +13,7 @@ from lookout.runtime.fleet_checks import CheckResult, State
 _OLDEST = (1, 30)
 _CLOCK_S = 5.0
 _CALL_S = 10.0
-#: the kinds of objects that `helm install` of the chart creates: API group, resource
+#: API group and resource of the objects that `helm install` of the chart creates
 _CREATES = (
     ("", "services"),
     ("", "serviceaccounts"),
@@ -28,8 +28,8 @@ _CREATES = (
 )
 _OPTIONAL = {
     "cert-manager.io": ("cert-manager", "the chart's own job makes the gRPC certificate"),
-    "keda.sh": ("KEDA", "autoscaling needs it"),
-    "monitoring.coreos.com": ("Prometheus operator", "monitoring.podMonitor and monitoring.rules need it"),
+    "keda.sh": ("KEDA", "autoscaling needs this"),
+    "monitoring.coreos.com": ("Prometheus operator", "monitoring.podMonitor and monitoring.rules need this"),
 }
 _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
@@ -43,7 +43,9 @@ class Target:
 
 
 def findings(target: Target) -> Iterator[CheckResult]:
-    """Check a cluster and yield one finding at a time; stop if the API server does not answer."""
+    """Check a cluster and yield each finding as soon as it is known; stop if the API server does not
+    answer.
+    """
     try:
         from kubernetes import client, config
     except ImportError:
@@ -95,7 +97,7 @@ def _groups(client: Any) -> Iterator[CheckResult]:
     if "lookout.dev" in groups:
         yield CheckResult("custom resources", State.GOOD, "Camera and Watch")
     else:
-        advice = "helm install brings them; after an upgrade: kubectl apply -f charts/lookout/crds"
+        advice = "helm install creates them; after an upgrade, run kubectl apply -f charts/lookout/crds"
         yield CheckResult("custom resources", State.NOTE, "none", advice)
     for group, (name, meaning) in _OPTIONAL.items():
         present = group in groups
@@ -161,7 +163,7 @@ def _gpus(client: Any) -> CheckResult:
 
 
 def _pods(client: Any, namespace: str) -> Iterator[CheckResult]:
-    """Yield a finding for every pod of the chart that is not ready, with what it waits for."""
+    """Yield a finding for every pod of the chart that is not ready, which says what the pod waits for."""
     label = "app.kubernetes.io/name=lookout"
     core = client.CoreV1Api()
     pods = core.list_namespaced_pod(namespace, label_selector=label, _request_timeout=_CALL_S).items

@@ -1,5 +1,5 @@
-"""The commands by name. Each is imported only when it runs, so that no command waits for the imports of
-others.
+"""The commands by name. Each is imported only when it runs, so that no command waits for another command's
+imports.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class CommandPlace:
 
     Attributes:
         module: Its module in `lookout.cli`.
-        name: A function, or with `group` an app.
+        name: The name of its function; for a group of commands, of its app.
         text: The first line of its help.
-        logs: Whether to call `log_plainly` before it runs. If not, structlog is not imported; its import
-            takes longer than everything else in a small command. Such a command calls `log_plainly` itself
-            before it opens anything that logs.
+        logs: Whether to call `log_plainly` before the command runs. If not, structlog is not imported,
+            which would take longer than everything else in a small command. Such a command calls
+            `log_plainly` itself before it opens anything that logs.
     """
 
     module: str
@@ -205,7 +205,7 @@ def _commands_of(group: Any) -> Iterator[Any]:
             yield command
 
 
-#: options that few people need; in every command's help they come after the others
+#: options that few people need; every command's help shows them last
 _ADVANCED: Final = frozenset(
     [
         "anyway",
@@ -230,12 +230,12 @@ _ADVANCED: Final = frozenset(
         "tolerance",
     ]
 )
-#: options that only apply together with --fleet
+#: options that apply only together with --fleet
 _WITH_FLEET: Final = frozenset(["bootstrap", "identity", "recall", "tenant", "wait"])
 
 
 def _sort_help(command: Any) -> None:
-    """Show options that few people need under headings of their own, after the others."""
+    """Show options that few people need under separate headings, after the other options."""
     has_fleet = any(parameter.name == "fleet" for parameter in command.params)
     for parameter in command.params:
         if parameter.name in _ADVANCED and not parameter.required:
@@ -307,7 +307,7 @@ class CommandGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; while commands are listed, only its name and help."""
+        """Return a command; while commands are listed, return only its name and help."""
         if cmd_name not in COMMANDS:
             return None
         if self._listing:

@@ -30,14 +30,15 @@ _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVA
 _ANSWER_S = 10.0
 #: seconds for all requests to Kafka together before records are read
 _OPEN_S = 30.0
-#: seconds from a failed connection until Kafka counts as lost, and then between checks whether it is back
+#: seconds from a failed connection until Kafka counts as lost, and then between checks of whether it is back
 _OUTAGE_S = 2.0
-#: milliseconds that Kafka holds a fetch while it has no record
+#: milliseconds that Kafka may delay its answer to a fetch while it has no record
 _WAIT_MS = 100
 
 
 def find_bootstrap(given: str | None) -> str:
-    """Return the address given, else LOOKOUT_KAFKA, else that of the one local fleet that runs.
+    """Return Kafka's address: `given`, otherwise LOOKOUT_KAFKA, otherwise that of the only running local
+    fleet.
 
     Raises:
         CliError: No fleet runs, several do, or the address is not valid UTF-8.
@@ -68,7 +69,9 @@ class LibraryErrors:
         self.last = words.split(" (after ", 1)[0]  # cut off the client's state and the number of repetitions
 
     def explained(self, error: KafkaError) -> str:
-        """Explain why a record was not accepted; a time-out alone does not say why."""
+        """Return why a record was not accepted; for a timeout, which does not say why, librdkafka's last
+        error.
+        """
         return f"{error.str()}; {self.last}" if self.last else error.str()
 
 
@@ -108,7 +111,7 @@ def _security(bootstrap: str) -> dict[str, str]:
 
 
 def kafka_settings(bootstrap: str) -> dict[str, Any]:
-    """Return Kafka settings as a stage has them: those of the local fleet, else LOOKOUT_KAFKA_*.
+    """Return Kafka settings as a stage has them: the local fleet's, otherwise LOOKOUT_KAFKA_*.
 
     Raises:
         CliError: A Kafka security setting is wrong.
@@ -127,7 +130,7 @@ def kafka_settings(bootstrap: str) -> dict[str, Any]:
 
 
 def grpc_security(bootstrap: str) -> GrpcSecurity:
-    """Return the gRPC security settings of the fleet at `bootstrap`: the local fleet's token, else
+    """Return the gRPC security settings of the fleet at `bootstrap`: the local fleet's token, otherwise
     LOOKOUT_GRPC_*.
 
     Raises:
@@ -195,7 +198,7 @@ def make_producer(
 def read_erasures(bootstrap: str) -> ErasureLog:
     """Return the erasures in the topic; none if the fleet is of an earlier release without it.
 
-    If this machine has the fleet's token, records that the fleet did not sign are left out.
+    If this machine has the fleet's token, records that the fleet did not sign are omitted.
     """
     from lookout.past.erasures.records import ErasureLog, read_log
 
@@ -218,7 +221,7 @@ def fleet_masks(bootstrap: str) -> Masks:
 def signed_masks(bootstrap: str) -> SignedMasks:
     """Return the masks in the topic; none if the fleet is of an earlier release without it.
 
-    If this machine has the fleet's token, records that the fleet did not sign are left out.
+    If this machine has the fleet's token, records that the fleet did not sign are omitted.
     """
     from lookout.runtime.store.mask_signing import SignedMasks
 
@@ -231,16 +234,14 @@ def signed_masks(bootstrap: str) -> SignedMasks:
 
 
 def erasure_signer(bootstrap: str) -> ErasureSigner:
-    """Return the object that signs and checks records of erasures, with the fleet's token if this machine has
-    it.
-    """
+    """Return the signer of erasures, which uses the fleet's token if this machine has it."""
     from lookout.past.erasures.signing import ErasureSigner
 
     return ErasureSigner.of(grpc_security(bootstrap))
 
 
 def mask_signer(bootstrap: str) -> MaskSigner:
-    """Return the object that signs and checks masks, with the fleet's token if this machine has it."""
+    """Return the signer of masks, which uses the fleet's token if this machine has it."""
     from lookout.runtime.store.mask_signing import MaskSigner
 
     return MaskSigner.of(grpc_security(bootstrap))
@@ -279,7 +280,7 @@ class Outage:
         self._ask_at = min(self._ask_at, time.monotonic())
 
     def news(self) -> str | None:
-        """Return what has changed as a sentence, or None.
+        """Return a sentence about what has changed; None if nothing has.
 
         Waits for an answer from Kafka if a connection failed; otherwise returns at once.
         """
@@ -312,7 +313,7 @@ class Outage:
 class CommittedReader:
     """Reads every partition of topics without a consumer group, committed records only.
 
-    Verdicts and alerts of a time that was erased before the reader was created are left out.
+    Verdicts and alerts of a time that was erased before the reader was created are omitted.
     """
 
     def __init__(
@@ -348,8 +349,8 @@ class CommittedReader:
     def poll(self, timeout: float) -> Message | None:
         """Return the next record, or None if there was none within `timeout` seconds.
 
-        If the connection fails, it waits until Kafka is back; standard error says when Kafka is lost and when
-        it is back.
+        If the connection fails, the call waits until Kafka is back. Standard error says when Kafka is lost
+        and when it is back.
         """
         message = self._reader.record(timeout)
         self._outage.tell()
@@ -365,7 +366,7 @@ class CommittedReader:
         return self._fence.hides(camera, *span_of(record_of(message))) is not None
 
     def until_now(self) -> Iterator[Message]:
-        """Yield the records that are in the topics at this moment.
+        """Yield the records that are in the topics now, and then end.
 
         Raises:
             CliError: The broker stopped answering before the end.
@@ -391,14 +392,15 @@ class CommittedReader:
     def _begin(self, start: Position) -> dict[tuple[str, int], int]:
         """Return the offset at which each partition begins."""
         if start.at_ms is None:
-            # Start at the first record of an open transaction: its records count as new once it commits.
+            # Start at the first record of an open transaction, because its records count as new once it
+            # commits.
             return self._edges(partial(self._reader.ends, committed=True))
         at_ms = start.at_ms
         return self._edges(lambda topic, numbers, left_s: self._reader.at(topic, numbers, at_ms, left_s))
 
     def _edges(self, ask: Callable[[str, list[int], float], dict[int, int]]) -> dict[tuple[str, int], int]:
-        """Return an offset of each partition. One request asks for all partitions of a topic, because a
-        broker under load takes seconds for each request.
+        """Return the offset that `ask` requests, for each partition. One request covers all partitions of a
+        topic, because a broker under load takes seconds per request.
 
         Raises:
             CliError: A topic does not exist, or Kafka does not answer in time.
@@ -469,7 +471,7 @@ def send_and_confirm(
 
 
 def hand_over(producer: Producer, topic: str, check: Callable[[], None] | None = None, **record: Any) -> None:
-    """Hand a record to the client, and wait while its buffer is full.
+    """Hand a record to the client; wait while the client's buffer is full.
 
     The buffer has room again when records are confirmed, or fail at their time limit.
 

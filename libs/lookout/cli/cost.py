@@ -28,7 +28,7 @@ _COLUMNS = ("tenant", "camera", "watch", "verdicts", "device_hours", "cost")
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """What one watch of one camera cost."""
+    """The cost of one watch on one camera."""
 
     tenant: str
     camera: str
@@ -70,7 +70,7 @@ def cost(
 
 
 def month_span(month: str, now: datetime) -> tuple[datetime, datetime]:
-    """Return the start of a month and the start of the next one, in UTC.
+    """Return the start of a month and the start of the next month, in UTC.
 
     Args:
         month: YYYY-MM; empty: the month of `now`.
@@ -167,7 +167,9 @@ def _asked(gateway: str | None, query: dict[str, str]) -> dict[str, Any]:
     opener = urllib.request.build_opener(_NoRedirect(), urllib.request.HTTPCookieProcessor())
     url = gateway or os.environ.get("LOOKOUT_GATEWAY") or _signed_in(opener)
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise CliError(f"{clean(url)} is not the URL of a gateway: it begins with https:// or http://")
+        raise CliError(
+            f"{clean(url)} is not the URL of a gateway: give one that begins with https:// or http://"
+        )
     request = urllib.request.Request(f"{url.rstrip('/')}/v1/costs?{urllib.parse.urlencode(query)}")
     if token := os.environ.get("LOOKOUT_GATEWAY_TOKEN"):
         request.add_header("Authorization", f"Bearer {token}")

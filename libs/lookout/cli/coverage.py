@@ -1,4 +1,4 @@
-"""`lookout coverage`: which time was analysed, and why the rest was not."""
+"""`lookout coverage`: how much time was analysed, and why the rest was not."""
 
 from __future__ import annotations
 
@@ -78,9 +78,7 @@ def _nothing(camera: str | None, watch: str | None, since: str) -> str:
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return one line for each camera that has windows without an answer or with damage: how many, and
-    why.
-    """
+    """Return one line per camera with unanswered or damaged windows, which says how many and why."""
     causes: dict[str, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
     for verdict in verdicts:
         window = verdict.epoch, verdict.window
@@ -157,9 +155,7 @@ def _wanted(verdict: Verdict, camera: str | None, watch: str | None) -> bool:
 
 
 def coverage_table(intervals: list[dict[str, Any]]) -> Table:
-    """Make a table with the seconds of each camera and watch by outcome, without outcomes that never
-    occur.
-    """
+    """Return a table of each camera's and watch's seconds by outcome, without outcomes that never occur."""
     seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: dict.fromkeys(_COLUMNS, 0.0))
     for interval in intervals:
         seconds[interval["camera"], interval["watch"]][interval["outcome"]] += interval["seconds"]

@@ -45,7 +45,8 @@ class DeadLetterNews:
     def news(self) -> list[str]:
         """Return a sentence for each kind of problem that is new or was not reported for 30 s.
 
-        A further sentence says that Kafka is lost, or back. Returns at once, unless a connection has failed.
+        Another sentence says if Kafka was lost, or is back. The call returns at once, unless a connection has
+        failed.
         """
         for _ in range(_LIMIT):
             message = self._reader.record(0.0)
@@ -62,7 +63,8 @@ class DeadLetterNews:
         camera = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
         reason = headers.text(pairs, headers.REASON) or "unknown"
         trouble = (message.topic() or "", camera, reason)
-        # Only in quota letters: in others the record's sender set the header and could invent a number.
+        # Only in quota letters, because in other letters the record's sender set the header and could invent
+        # a number.
         records = headers.number(pairs, headers.RECORDS) if reason == headers.QUOTA else None
         self._counts[trouble] += records or 1
         self._details[trouble] = headers.text(pairs, headers.DETAIL) or ""

@@ -43,13 +43,13 @@ from lookout.wire.headers import CAPTURED_AT, encode
 console = TerminalConsole(highlight=False)
 
 _CUT_S = 2.0
-_SILENCE_S = 4.0  # seconds of silence after which a camera's last window closes
+_SILENCE_S = 4.0  # seconds without a segment after which a camera's last window closes
 _CLOSING_S = 20.0
 _STALL_S = 300.0
 _TEND_EVERY_S = 1.0
-_NAMED = 6  # maximum number of cameras named
+_NAMED = 6  # maximum number of cameras that a line names
 _KEPT = (GATEWAY, CAMERA_AGENT, NOTIFY.name, RECALL, *RECORDINGS_ROLES)
-_MEMORY = "2h"  # past of each camera that the console can search
+_MEMORY = "2h"  # how much of each camera's past the console can search
 
 
 @dataclass(slots=True)
@@ -148,8 +148,8 @@ def _fleet(
     *,
     keep: bool,
 ) -> Fleet:
-    """Make the fleet of a demo; a fleet that keeps running offers what `lookout up` does, with memory and
-    recordings.
+    """Return a demo's fleet. If it keeps running, it offers everything that `lookout up` does, with memory
+    and recordings.
     """
     own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
     return Fleet(
@@ -167,7 +167,7 @@ def _fleet(
 
 
 def _prepare(fleet: Fleet, files: Sequence[Path], status: Status) -> tuple[list[DemoSource], list[Watch]]:
-    """Start the fleet, find the cameras and ask the questions."""
+    """Start the fleet; return the cameras, and the watches with the product's questions."""
     fleet.on_progress(lambda text: status.update(f"starting the fleet: {text}"))
     fleet.start()
     console.print(
@@ -182,7 +182,9 @@ def _prepare(fleet: Fleet, files: Sequence[Path], status: Status) -> tuple[list[
 
 
 def _films() -> Path:
-    """Return the folder of rendered films, about which a kept demo can answer questions as recordings."""
+    """Return the folder of rendered films, so that a kept demo can answer questions about them as
+    recordings.
+    """
     from lookout.local.addresses import cache_folder
 
     folder = cache_folder() / "demo"
@@ -191,8 +193,8 @@ def _films() -> Path:
 
 
 def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:
-    """Return the rendered cameras with the truth of what happens in them; films that are not cached are
-    rendered.
+    """Return the rendered cameras with the truth about what happens in them. Films that are not cached are
+    rendered first.
     """
     from watchbench.cameras import DEMO, camera as rendered
 
@@ -211,7 +213,7 @@ def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:
 
 
 def footage_sources(files: Sequence[Path]) -> list[DemoSource]:
-    """Return a camera for every file, named after it. Names that occur twice get a number."""
+    """Return a camera for every file, named after the file. Names that occur twice get a number."""
     sources: list[DemoSource] = []
     counts: dict[str, int] = {}
     for file in files:
@@ -268,7 +270,7 @@ def play(fleet: Fleet, sources: list[DemoSource], watches: list[Watch]) -> DemoR
             player.follow(0.0)
         publisher.confirm()
         player.follow_to_the_end()
-    # A broker given with --kafka may have records of other cameras.
+    # A broker given with --kafka may have other cameras' records.
     played = {source.id for source in sources}
     outcome.run.cameras = {name: camera for name, camera in outcome.run.cameras.items() if name in played}
     return outcome
@@ -316,7 +318,9 @@ class _Player:
         self._tended = time.monotonic()
 
     def follow(self, seconds: float) -> bool:
-        """Take the records that have arrived, and supervise the fleet; return whether there were records."""
+        """Process the records that have arrived, and supervise the fleet; return whether there were
+        records.
+        """
         received = False
         message = self._reader.poll(seconds)
         while message is not None:
@@ -340,7 +344,7 @@ class _Player:
                     f"no progress for {_STALL_S:.0f} s; unfinished: {', '.join(unfinished[:5])}. "
                     f"The services' logs are in {self._fleet.logs}"
                 )
-        # The last incidents close right after the last outcomes, so wait for that.
+        # The last incidents close right after the last outcomes, so wait until they have closed.
         deadline = time.monotonic() + _CLOSING_S
         while self._open() and time.monotonic() < deadline:
             self.follow(0.5)
@@ -387,7 +391,7 @@ class _Player:
 def _summary(outcome: DemoResult) -> None:
     for source in outcome.sources:
         if source.error:
-            outcome.notices.append(f"{source.path.name} could not be cut whole: {source.error}")
+            outcome.notices.append(f"{source.path.name} could not be cut to its end: {source.error}")
             console.print(f"[yellow]✗[/] {escaped(source.path.name)}: {escaped(source.error)}")
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("camera", overflow="fold")

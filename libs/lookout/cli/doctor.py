@@ -73,10 +73,10 @@ def doctor(
     """
     if kubernetes:
         here = ("bootstrap", "redis_url", "model")
-        refuse_given(context, here, "is for this machine: not with --kubernetes")
+        refuse_given(context, here, "works only for this machine: omit it with --kubernetes")
         findings = list(cluster_doctor.findings(cluster_doctor.Target(namespace or "default", cluster)))
     else:
-        refuse_given(context, ("namespace", "cluster"), "is for a cluster: give --kubernetes as well")
+        refuse_given(context, ("namespace", "cluster"), "works only for a cluster: give --kubernetes as well")
         findings = [
             *_software(),
             *_model(model),
@@ -178,7 +178,7 @@ def _model(folder: Path | None) -> Iterator[CheckResult]:
     try:
         yield CheckResult(about, State.GOOD, memory_text(folder))
     except ModelError as error:
-        yield CheckResult(about, State.BAD, str(error), "prefill would refuse to start with it")
+        yield CheckResult(about, State.BAD, str(error), "prefill would not start with this model on this GPU")
 
 
 def _disk() -> CheckResult:
@@ -214,7 +214,7 @@ def _kafka(given: str | None) -> Iterator[CheckResult]:
 
 def _redis(given: str | None, bootstrap: str | None) -> Iterator[CheckResult]:
     fleets = running_fleets()
-    # If several fleets run, take the one whose Kafka is checked.
+    # If several fleets run, choose the fleet whose Kafka is checked.
     kafka = bootstrap or os.environ.get("LOOKOUT_KAFKA")
     own = [fleet.redis_url for fleet in fleets if kafka is None or fleet.bootstrap == kafka]
     url = given or (own[0] if len(own) == 1 else None)
@@ -222,7 +222,9 @@ def _redis(given: str | None, bootstrap: str | None) -> Iterator[CheckResult]:
         (fleet.environment() for fleet in fleets if fleet.redis_url == url and fleet.own_redis), None
     )
     if url is None:
-        yield CheckResult("Redis", State.NOTE, "no address", "give --redis URL or LOOKOUT_REDIS to check one")
+        yield CheckResult(
+            "Redis", State.NOTE, "no address", "to check a Redis, give --redis URL or LOOKOUT_REDIS"
+        )
         return
     yield redis_check(lambda: load_connections(RedisSecurity, environ), url, _ANSWER_S)
 

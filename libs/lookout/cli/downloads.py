@@ -1,9 +1,9 @@
 """Downloads recordings from URLs into the user's cache folder.
 
-A stopped download resumes where it ended, and a second question about the same URL downloads nothing.
+A stopped download is resumed where it ended. A second question about the same URL downloads nothing.
 
-fsspec's caches are not used, because over HTTP they assume that a URL's bytes never change, and they restart
-an interrupted download from the beginning.
+fsspec's caches are not used: over HTTP, they assume that a URL's bytes never change, and they restart an
+interrupted download from the beginning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from lookout.video.sandbox import downloaded
 from lookout.video.sandbox.opening import DownloadedFile, download, not_stored
 
 CACHE_BYTES: Final = 16 << 30
-"""Limit in bytes of all downloads: some hours of 1080p. Above it, the oldest are removed."""
+"""Limit of all downloads in bytes (some hours of 1080p). Above the limit, the oldest downloads are "
+"removed."""
 CACHE_S: Final = 24 * 3600.0
 """Seconds that a download is kept after its last use."""
 _FACTS, _PART, _WHOLE = "version.json", "recording.part", "recording"
@@ -35,13 +36,15 @@ _FACTS, _PART, _WHOLE = "version.json", "recording.part", "recording"
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Identifies the version of a download's bytes."""
+    """Identify the version of a download's bytes."""
 
     size: int
     version: str
 
     def differs(self, size: int | None, version: str) -> str:
-        """Return what differs from a size and version, in words; empty if it is the same recording."""
+        """Return how a size and version differ from these, in words; empty if they belong to the same
+        version.
+        """
         if size is not None and size != self.size:
             return f"it had {self.size} bytes, now {size}"
         if version != self.version:
@@ -50,7 +53,8 @@ class _Facts:
 
 
 class Downloads:
-    """A user's downloads, each in its own folder. Runs that read a download hold a shared lock on its folder.
+    """Manages a user's downloads, each in a separate folder. Runs that read a download hold a shared lock on
+    its folder.
 
     Args:
         folder: Folder of all downloads.
@@ -74,16 +78,16 @@ class Downloads:
     ) -> Iterator[DownloadedFile]:
         """Provide the bytes of a URL in a file.
 
-        The file is a temporary one while another run downloads the same URL.
+        If another run is downloading the same URL, the file is a temporary one.
 
         Args:
             source: The URL; closed after the download.
-            progress: Called with the bytes done and the bytes in all.
-            fresh: Ignore an earlier download.
-            notice: Called with a sentence if the recording has changed since it was downloaded.
+            progress: Called with the bytes done and the total bytes.
+            fresh: Whether to ignore an earlier download.
+            notice: Called with a sentence if the recording has changed since an earlier download.
 
         Raises:
-            CodecError: The recording cannot be read or stored. The next run continues from the bytes that
+            CodecError: The recording cannot be read or stored. The next run resumes after the bytes that
                 arrived.
         """
         name = hashlib.blake2b(source.url.encode(), digest_size=12).hexdigest()
@@ -158,12 +162,12 @@ class Downloads:
         os.utime(entry, (self._now(), self._now()))
 
     def _prune(self, current: Path | None = None, wanted: int = 0) -> None:
-        """Remove unusable downloads, those unused for a day, and then the oldest ones until `wanted` bytes
-        fit.
+        """Remove unusable downloads and those unused for a day, and then the oldest downloads until `wanted`
+        bytes fit.
 
         Args:
             current: The download that needs the space; it is not removed.
-            wanted: Bytes that it still needs.
+            wanted: Bytes that `current` still needs.
         """
         entries = sorted((entry for entry in self._folder.iterdir() if entry.is_dir()), key=_used_s)
         total = wanted + sum(map(_stored, entries))
@@ -178,7 +182,7 @@ class Downloads:
 
 
 def _facts_of(entry: Path) -> _Facts | None:
-    """Read which version of a recording a folder has; None if unknown."""
+    """Return which version of a recording a folder has; None if unknown."""
     try:
         facts = _Facts(**json.loads(read_file(entry / _FACTS, limit=4096)))
     except (OSError, ValueError, TypeError):
@@ -188,7 +192,7 @@ def _facts_of(entry: Path) -> _Facts | None:
 
 
 def _locked(entry: Path, handle: int, how: int) -> bool:
-    """Lock a folder without waiting; False if another run holds the lock or removed the folder."""
+    """Lock a folder without waiting; return False if another run holds the lock or removed the folder."""
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(handle), entry.stat())
@@ -197,7 +201,8 @@ def _locked(entry: Path, handle: int, how: int) -> bool:
 
 
 def _cleared(entry: Path) -> None:
-    for name in (_WHOLE, _PART, _FACTS):  # facts last: they never describe bytes of another version
+    # The facts last, so that they never describe the bytes of another version.
+    for name in (_WHOLE, _PART, _FACTS):
         (entry / name).unlink(missing_ok=True)
 
 

@@ -132,7 +132,7 @@ def _confirm(question: str) -> None:
     """Ask before erasing.
 
     Raises:
-        CliError: There is no answer, and standard input is not a terminal.
+        CliError: Standard input is not a terminal, so nobody can answer.
         typer.Abort: The answer is no.
     """
     try:
@@ -157,11 +157,12 @@ def _erase(
     signer = _signer(address)
     for request in requests:
         signer.sign(request)
-    # Labels are removed first: if that fails, no erasure was requested, and the same command can be repeated.
+    # Labels are removed first. If that fails, no erasure was requested yet, and the same command can be
+    # repeated.
     _remove_labels(address, requests)
     send_and_confirm(address, ERASURES.name, {request.id: to_json(request) for request in requests})
     console = TerminalConsole(stderr=True)
-    for request in requests:  # printed at once: receipts are found by id
+    for request in requests:  # printed at once, because receipts are found by id
         echo(request.id)
     for request in requests[1:]:
         text = "the camera's clock is ahead: its footage from {} to {} is erased as well (erasure {})"
@@ -195,8 +196,9 @@ def _requests(address: str, camera: str, begin_ms: int | None, end_ms: int | Non
 
 
 def _newest_epoch(address: str, camera: str) -> tuple[int, int] | None:
-    """Begin and end of a camera's newest epoch in Unix microseconds, from decode's checkpoint; None if
-    unknown."""
+    """Return the begin and end of a camera's newest epoch in Unix microseconds, from decode's checkpoint;
+    None if unknown.
+    """
     span: tuple[int, int] | None = None
     with reading(address, [PIPELINE[Stage.DECODE].state.name], Position(oldest=True)) as reader:
         for message in reader.until_now():
@@ -230,16 +232,14 @@ def _stop_waiting_for(address: str, instance: str) -> None:
 
 
 def _signer(address: str) -> ErasureSigner:
-    """Return the signer of erasures, after a check that this machine has the fleet's token
-    (`check_signs`).
-    """
+    """Return the signer of erasures, and check that this machine has the fleet's token (`check_signs`)."""
     signer = erasure_signer(address)
     check_signs(address, signer)
     return signer
 
 
 def _remove_labels(address: str, requests: list[Erasure]) -> None:
-    """Remove the labels of the erased time as well."""
+    """Remove the labels of the time to be erased."""
     from lookout.cli.label import remove_labels
 
     if not has_topic(address, LABELS.name):
@@ -249,8 +249,9 @@ def _remove_labels(address: str, requests: list[Erasure]) -> None:
 
 
 def _wait(address: str, identity: str, deadline: float) -> list[str]:
-    """Wait for confirmations until `deadline` (monotonic clock), and return the instances that have not
-    confirmed."""
+    """Wait for confirmations until `deadline` (monotonic clock); return the instances that have not
+    confirmed.
+    """
     with TerminalConsole(stderr=True).status("waiting for confirmations"):
         while True:
             try:
@@ -282,8 +283,9 @@ def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
 
 
 def _window_us() -> int:
-    """Length of a window in microseconds, from the services' environment variables if they are set, else the
-    default."""
+    """Return the length of a window in microseconds, from the services' environment variables if set,
+    otherwise the default.
+    """
     from lookout.runtime.worker import ServiceSettings, load_settings
 
     names = ("LOOKOUT_WINDOW_S", "LOOKOUT_STRIDE_S", "LOOKOUT_MODEL_DIR")
@@ -310,7 +312,7 @@ def _key(path: Path | None) -> Ed25519PrivateKey:
     """Return the key that signs receipts; create it if the file does not exist.
 
     Raises:
-        CliError: The file cannot be read, or is not an Ed25519 key.
+        CliError: The file cannot be read, or does not contain an Ed25519 key.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
@@ -346,7 +348,9 @@ def _default_key() -> Path:
 
 
 def _retention(address: str, erasure: Erasure | None) -> dict[str, int | None]:
-    """Milliseconds after the erased time for which each topic keeps records of cameras; None: for ever."""
+    """Return, by topic, the milliseconds after the erased time for which the topic keeps cameras' records;
+    None: for ever.
+    """
     names = [topic.name for topic in all_topics() if topic.pipeline and not topic.compacted]
     admin: Any = AdminClient(client_options(address))
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -355,14 +359,15 @@ def _retention(address: str, erasure: Erasure | None) -> dict[str, int | None]:
         kept = int(future.result()["retention.ms"].value)
         out[resource.name] = None if kept < 0 else kept
     if erasure is not None and LABELS.compact_within_ms:
-        # Deleted on request, but kept until Kafka closes the log segment with the deletion and compacts it.
+        # Deleted on request, but Kafka keeps the records until it closes the log segment with the deletion
+        # and compacts it.
         passed_ms = max(0, erasure.requested_us - erasure.end_us) // 1000
         out[LABELS.name] = passed_ms + 2 * LABELS.compact_within_ms
     return out
 
 
 def _checkpoints(address: str, camera: str) -> dict[str, bool]:
-    """Whether each state topic holds a checkpoint of the camera."""
+    """Return, by state topic, whether it has a checkpoint of the camera."""
     topics = [flow.state.name for flow in PIPELINE.values()]
     out = dict.fromkeys(topics, False)
     with reading(address, topics, Position(oldest=True)) as reader:

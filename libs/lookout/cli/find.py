@@ -115,7 +115,7 @@ def _verified(responses: Iterable[FindResponse], as_json: bool, address: str) ->
                     case "summary":
                         _summary(response.summary, shown, as_json)
     except grpc.RpcError as error:
-        found = ". The hits above hold; the rest was not searched: ask again" if shown else ""
+        found = ". The hits above are valid, but the rest was not searched: search again" if shown else ""
         raise CliError(failure(error, address) + found) from None
 
 
@@ -261,16 +261,16 @@ def _summary(summary: FindSummary, shown: dict[int, FindHit], as_json: bool) -> 
         echo(f"likely: {entry.proposed:.3f}  {begin}  {end}  {entry.camera} (by its memory, not verified)")
     if likely:
         echo(f"likely moments: {len(likely)}; to verify one, add --camera, --since and --share 1")
-    left_out = [one for one in summary.not_searched if not one.HasField("proposed")]
-    for entry in left_out[:_LISTED]:
+    unsearched = [one for one in summary.not_searched if not one.HasField("proposed")]
+    for entry in unsearched[:_LISTED]:
         times = (
             f" {local_time(entry.begin_us)} to {local_time(entry.end_us)}"
             if entry.HasField("begin_us")
             else ""
         )
         echo(f"not searched: {entry.camera or 'all'}{times}: {entry.reason}")
-    if len(left_out) > _LISTED:
-        echo(f"not searched: {len(left_out) - _LISTED} more; --json prints all")
+    if len(unsearched) > _LISTED:
+        echo(f"not searched: {len(unsearched) - _LISTED} more; --json prints all")
 
 
 def _unlikely(entry: NotSearched) -> float:

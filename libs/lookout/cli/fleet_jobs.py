@@ -36,7 +36,7 @@ OVER = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job's request and newest answers, as far as they exist."""
+    """A job's request and newest answers; each is None if it does not exist."""
 
     request: RecordingJob | None = None
     answers: RecordingAnswers | None = None
@@ -56,7 +56,7 @@ class Job:
 
     @property
     def refusal(self) -> RecordingAnswers | None:
-        """The job's answers if it was rejected, else None. A corrected request may reuse the id."""
+        """The job's answers if it was rejected; otherwise None. A corrected request may reuse the id."""
         refused = self.answers is not None and self.answers.state == RecordingAnswers.STATE_REFUSED
         return self.answers if refused else None
 
@@ -69,7 +69,7 @@ def fleet_job(
     tenant: str,
     begins: datetime | None = None,
 ) -> RecordingJob:
-    """Build a request about a recording, or a folder of them.
+    """Return a request about a recording or a folder of recordings.
 
     Raises:
         CliError: A relative path does not exist.
@@ -96,13 +96,13 @@ def send_job(
     precision: float | None = None,
     moving: Sequence[str] = (),
 ) -> None:
-    """Send a request, and wait for its answers if that is wanted.
+    """Send a request; with `wait`, wait for its answers and print them.
 
     Args:
         job: The request; its time is set here.
         named: Whether the user gave the id, so that a job with this id may exist already.
         bootstrap: Kafka's address.
-        wait: Wait until the job has ended.
+        wait: Whether to wait until the job has ended.
         page: File to write a page to.
         as_json: Print JSON.
         precision: For a back-test: also find the threshold that reaches this precision.
@@ -140,12 +140,11 @@ def send_job(
 
 
 def take_times(job: RecordingJob, standing: RecordingJob, names: Sequence[str]) -> None:
-    """Copy the times of an earlier, equal request to a back-test, because "24h ago" meant another moment
-    then.
+    """Copy an earlier, equal request's times to a back-test, because "24h ago" meant a different moment then.
 
     Args:
         job: The new request.
-        standing: The earlier one.
+        standing: The earlier request.
         names: Fields to copy: `since`, `until`.
     """
     for name in names:
@@ -195,7 +194,7 @@ def read_jobs(bootstrap: str) -> dict[str, Job]:
 
 
 def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None) -> RecordingAnswers:
-    """Wait until a job has ended, and return its answers; progress goes to standard error.
+    """Wait until a job has ended; return its answers. Progress is printed on standard error.
 
     Ctrl-C ends the wait, not the job.
 
@@ -274,7 +273,7 @@ def tell(
         else:
             show(analysis, answered)
     for uri, reason in refused:
-        say(news, "[yellow]left out[/] {}", reason if reason.startswith(uri) else f"{uri}: {reason}")
+        say(news, "[yellow]skipped[/] {}", reason if reason.startswith(uri) else f"{uri}: {reason}")
     if page is not None and (analyses or refused):
         from lookout.cli.answer_files import write_answers
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def settings_of_services(
     common: Mapping[str, str], own: Mapping[str, Mapping[str, str]], services: Collection[str]
 ) -> dict[str, dict[str, str]]:
-    """Return the settings of every service; common settings go to all services that have them.
+    """Return the settings of every service. Each common setting goes to all services that have it.
 
     Args:
         common: Settings without a service's name.
@@ -31,7 +31,7 @@ def settings_of_services(
         services: Services that will run.
 
     Raises:
-        CliError: No service has such a setting, a value is wrong, or the service does not run.
+        CliError: No service has a setting of this name, a value is wrong, or the service does not run.
     """
     for service in own:
         if service not in services:
@@ -88,7 +88,7 @@ _WITH = {
 
 
 def _has(kind: type[ServiceSettings], name: str) -> bool:
-    """Whether a service has a setting. For a nested one, such as `store__memory_bytes`, whether it has the
+    """Whether a service has a setting; for a nested setting such as `store__memory_bytes`, whether it has the
     record `store`.
     """
     return name.split("__", maxsplit=1)[0] in kind.model_fields

@@ -12,9 +12,9 @@ _ADDRESS = re.compile(r"(\w+):/+(.*)", re.DOTALL)
 
 
 def footage_files(path: Path) -> list[Path]:
-    """Return the file itself, or the video files in a folder and below, sorted by name.
+    """Return the file itself, or the video files in a folder and its subfolders, sorted by name.
 
-    Video files are recognised by suffix; hidden files are left out.
+    Video files are recognised by suffix; hidden files are skipped.
 
     Raises:
         CliError: The path does not exist, is neither a file nor a folder, or the folder holds no video.
@@ -32,5 +32,5 @@ def footage_files(path: Path) -> list[Path]:
         raise CliError(f"{path} is a pipe or a device: only `lookout publish -` reads from one")
     files = video_files(path)
     if not files:
-        raise CliError(f"{path} holds no video file (looked for {', '.join(sorted(SUFFIXES)[:6])} ...)")
+        raise CliError(f"{path} has no video file (looked for {', '.join(sorted(SUFFIXES)[:6])} ...)")
     return files

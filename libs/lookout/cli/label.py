@@ -29,7 +29,7 @@ from lookout.wire import (
     received,
 )
 
-#: least number of characters of an id that must be given
+#: minimum number of characters of an id
 _LEAST: Final = 6
 
 
@@ -81,10 +81,10 @@ def write_labels(bootstrap: str, labels: Sequence[Label], *, remove: bool = Fals
 
 
 def read_labels(bootstrap: str) -> list[Label]:
-    """Return the current labels, without those of an erased time.
+    """Return the current labels, without labels of an erased time.
 
     Raises:
-        CliError: Kafka does not answer, or has no such topic.
+        CliError: Kafka does not answer, or has no topic of labels.
     """
     from lookout.past.erasures.fence import Fence
 
@@ -104,7 +104,7 @@ def read_labels(bootstrap: str) -> list[Label]:
 
 
 def remove_labels(bootstrap: str, erasure: Erasure) -> int:
-    """Remove the labels of an erased time, and return how many there were.
+    """Remove the labels of an erased time; return the number of labels removed.
 
     Args:
         bootstrap: Kafka's address.
@@ -133,10 +133,10 @@ def remove_labels(bootstrap: str, erasure: Erasure) -> int:
 
 
 def _labelled(bootstrap: str, identity: str) -> Label:
-    """Find the incident or verdict whose id begins with `identity`, as a label without an opinion.
+    """Return a label without an opinion for the incident or verdict whose id begins with `identity`.
 
     Raises:
-        CliError: Kafka has no such incident or verdict, or several.
+        CliError: Kafka has no incident or verdict with such an id, or several.
     """
     if len(identity) < _LEAST:
         raise CliError(f"give at least {_LEAST} characters of the id, not {clean(identity, 40)!r}")

@@ -112,7 +112,9 @@ def history(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 
 
 def _read(address: str) -> dict[str, CameraMasks]:
-    """Read the masks in the topic. If a record cannot be used, the one before it stays in force."""
+    """Return the masks in the topic, by camera. If a record cannot be used, the camera's previous masks stay
+    in force.
+    """
     check_reachable(address, MASKS.name)
     return signed_masks(address).cameras
 

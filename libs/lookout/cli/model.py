@@ -66,10 +66,10 @@ def admit_questions(
 
 
 def find_model(given: Path | None) -> Path:
-    """Return the folder given, else that of the small model included.
+    """Return the checkpoint's folder: `given`, otherwise that of the included small model.
 
     Raises:
-        CliError: The folder holds no checkpoint.
+        CliError: The folder does not contain a checkpoint.
     """
     try:
         return models.find_model(given)
@@ -78,12 +78,12 @@ def find_model(given: Path | None) -> Path:
 
 
 def find_device(given: str | None) -> str:
-    """Return the device given, else the CPU.
+    """Return the device: `given`, otherwise the CPU.
 
     Raises:
-        CliError: This machine does not have it.
+        CliError: This machine does not have the device.
     """
-    if given is None or given == "cpu":  # needs no check; torch takes seconds to import
+    if given is None or given == "cpu":  # checking it would import torch, which takes seconds
         return "cpu"
     from lookout.models.device import check_device
 
@@ -95,7 +95,7 @@ def find_device(given: str | None) -> str:
 
 
 def with_device(common: Mapping[str, str], given: str | None) -> dict[str, str]:
-    """Add the device given to the settings that apply to all services.
+    """Return the settings for all services, with the device added if it is given.
 
     Args:
         common: Settings for all services, from `--set`.

@@ -31,12 +31,12 @@ class Material:
 
 
 def read_material(folder: Path, source: Path, asked: Sequence[str]) -> Material:
-    """Find the clips and questions of `--calibrate`.
+    """Return the clips and questions of `--calibrate`.
 
     Args:
         folder: The checkpoint's folder.
         source: A labels file, a clip, or a folder of clips.
-        asked: Questions about clips without labels; empty: those that the checkpoint's folder lists.
+        asked: Questions about clips without labels; empty: the questions that the checkpoint's folder lists.
 
     Raises:
         CliError: There are no clips or no questions.
@@ -46,7 +46,7 @@ def read_material(folder: Path, source: Path, asked: Sequence[str]) -> Material:
 
     labelled = source.suffix.lower() == ".csv"
     if labelled and asked:
-        raise CliError("--question: the labels file has the questions; leave it out")
+        raise CliError("--question: the labels file already has the questions; omit this option")
     clips = _clips(source, labelled)
     return Material(clips, questions_of(clips) if labelled else _questions(folder, asked), labelled)
 
@@ -59,15 +59,15 @@ def choose_settings(
     device: str,
     dtype: str | None,
 ) -> dict[str, Any]:
-    """Compare settings on clips, print tables and the chosen settings, and return the settings as JSON data.
+    """Compare settings on clips, print tables and the chosen settings; return these as JSON data.
 
     Args:
-        console: Where they are printed.
+        console: Where the tables and settings are printed.
         folder: The checkpoint's folder.
         material: Clips and questions.
         sampling: `window_s`, `stride_s` and `fps`.
         device: Where the model runs.
-        dtype: Type of its arithmetic.
+        dtype: Data type with which the model computes.
 
     Raises:
         LookoutError: A clip cannot be read.
@@ -100,7 +100,7 @@ def _clips(source: Path, labelled: bool) -> list[LabelledClip]:
     clips = [LabelledClip(file) for file in (video_files(source) if source.is_dir() else [source])]
     if not clips:
         raise CliError(
-            f"--calibrate: {source} holds no clip; give a folder of videos, or a CSV file of labelled ones"
+            f"--calibrate: {source} has no clip; give a folder of videos, or a CSV file of labelled ones"
         )
     return clips
 

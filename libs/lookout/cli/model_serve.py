@@ -33,7 +33,7 @@ from lookout.video.segments.stills import film
 _BODY: Final = 16 << 20
 #: maximum number of pictures in a request
 _PICTURES: Final = 16
-#: seconds within which a request must arrive
+#: time limit in seconds for receiving a request
 _RECEIVE_S: Final = 30.0
 _YES_NO: Final = re.compile(r"(.+?)\s+Answer with one word: yes or no\.?", re.DOTALL)
 _ONE_OF: Final = re.compile(r"(.+?)\s+Answer with one of: (.+?)\.?", re.DOTALL)
@@ -67,9 +67,11 @@ def read_request(body: bytes) -> Asked:
         ]
         pictures = tuple(base64.b64decode(data, validate=True) for _, _, data in addresses)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):  # binascii's is a ValueError
-        raise AskedError("messages: give a text and image_url, data:image/jpeg;base64,...") from None
+        raise AskedError(
+            "messages: give a text, and pictures as image_url with data:image/jpeg;base64,..."
+        ) from None
     if not 0 < len(pictures) <= _PICTURES:
-        raise AskedError(f"messages: give 1 to {_PICTURES} image_url, not {len(pictures)}")
+        raise AskedError(f"messages: give 1 to {_PICTURES} pictures (image_url), not {len(pictures)}")
     if any(kind != "data:image/jpeg" for kind, _, _ in addresses):
         raise AskedError("image_url: give data:image/jpeg;base64,...; URLs are not fetched")
     if match := _ONE_OF.fullmatch(text):
@@ -80,7 +82,7 @@ def read_request(body: bytes) -> Asked:
 
 
 class Judge:
-    """A checkpoint that answers questions about pictures, one at a time.
+    """Answers questions about pictures with a checkpoint, one at a time.
 
     Args:
         folder: The checkpoint.
@@ -99,7 +101,7 @@ class Judge:
         self._pool = SandboxPool(1, SandboxSettings(strict=sys.platform == "linux"))
 
     def answer(self, asked: Asked) -> tuple[str, int]:
-        """Return the answer in words, and how many tokens the pictures took.
+        """Return the answer in words, and the number of tokens of the pictures.
 
         Raises:
             LookoutError: A picture cannot be decoded, or the question cannot be asked.
@@ -114,8 +116,8 @@ class Judge:
         pixels = self._pool.decode(film(asked.pictures), request).pixels
         if len(pixels) != count:
             raise AskedError(f"image_url: {len(pixels)} of {count} pictures can be decoded")
-        # The model was trained on windows, so the pictures are spread over one window; a single picture fills
-        # a stride without motion.
+        # The model was trained on windows, so the pictures are spread over a window. A single picture fills a
+        # stride without motion.
         samples = sampling.block_samples * (sampling.window_blocks if count > 1 else 1)
         frames = pixels[np.arange(samples) * count // samples]
         times = [index / sampling.fps for index in range(len(frames))]
@@ -144,7 +146,7 @@ def server(judge: Judge, host: str, port: int, key: str) -> ThreadingHTTPServer:
         judge: Answers the questions.
         host: The address to listen on.
         port: The port; 0: a free one.
-        key: The bearer token that requests must carry; empty: none.
+        key: The bearer token that requests must carry; empty: no token is required.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -172,7 +174,7 @@ def server(judge: Judge, host: str, port: int, key: str) -> ThreadingHTTPServer:
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: questions are confidential."""
+            """Log nothing, because questions are confidential."""
 
     listening = ThreadingHTTPServer((host, port), Handler)
     listening.daemon_threads = True

@@ -144,10 +144,10 @@ def add(
 
 
 def _set_channel(notification: Notification, keeper: _SecretKeeper, urls: dict[str, str | None]) -> None:
-    """Set the channel of a notification from the URLs given.
+    """Set a notification's channel from the given URLs.
 
     Raises:
-        CliError: No URL or several were given, or there is nowhere to put the secret.
+        CliError: No URL or several URLs were given, or there is no folder for the secret.
     """
     given = [(channel, url) for channel, url in urls.items() if url is not None]
     if len(given) != 1:
@@ -163,7 +163,7 @@ def _set_channel(notification: Notification, keeper: _SecretKeeper, urls: dict[s
 
 
 def _write(address: str, notification: Notification, keeper: _SecretKeeper) -> None:
-    """Check a notification, and write its secret and its record."""
+    """Check a notification; write its secrets and its record."""
     try:
         check_notification(notification)
     except RuleError as error:
@@ -242,7 +242,7 @@ def _one(notifications: dict[str, Notification], name: str) -> Notification:
     """Return a notification by its id.
 
     Raises:
-        CliError: No notification has this id; the text lists those that exist.
+        CliError: No notification has this id; the message lists the existing ids.
     """
     if name not in notifications:
         names = ", ".join(clean(known, 60) for known in sorted(notifications)[:10]) or "none"
@@ -295,7 +295,9 @@ def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 
 
 def _standing(address: str) -> dict[str, Notification]:
-    """Read the notifications in the topic. One that cannot be used is left out, with a message."""
+    """Return the notifications in the topic, by id. A notification that cannot be used is skipped, with a
+    message.
+    """
     check_reachable(address, NOTIFICATIONS.name)
     notifications: dict[str, Notification] = {}
     with reading(address, [NOTIFICATIONS.name], Position(oldest=True)) as reader:
@@ -306,12 +308,12 @@ def _standing(address: str) -> dict[str, Notification]:
                 try:
                     notifications[key] = read_notification(key, value)
                 except RuleError as error:
-                    say(TerminalConsole(stderr=True), "[yellow]left out[/] {}: {}", clean(key, 200), error)
+                    say(TerminalConsole(stderr=True), "[yellow]skipped[/] {}: {}", clean(key, 200), error)
     return notifications
 
 
 def _mqtt(url: str, keeper: _SecretKeeper) -> Mqtt:
-    """Parse the URL of a broker.
+    """Return the MQTT channel that a broker's URL describes.
 
     Raises:
         CliError: The text is not the URL of a broker.
@@ -347,7 +349,7 @@ class _SecretKeeper:
         self._texts: dict[str, str] = {}
 
     def put(self, text: str) -> str:
-        """Hold a secret for `write`; return the name of its file.
+        """Keep a secret in memory for `write`; return the name of its file.
 
         Raises:
             CliError: The fleet does not run here, and no file was named.
@@ -359,7 +361,7 @@ class _SecretKeeper:
         return self._file
 
     def put_token(self, text: str) -> str:
-        """Hold a token for `write`; return the name of its file.
+        """Keep a token in memory for `write`; return the name of its file.
 
         Raises:
             CliError: The fleet does not run here.
@@ -369,8 +371,8 @@ class _SecretKeeper:
         return self._token_file
 
     def key(self) -> list[str]:
-        """Return the files with a webhook's keys: those given with --secret, else one with a generated
-        key.
+        """Return the names of the files with a webhook's keys: the files given with --secret, otherwise one
+        with a generated key.
         """
         if self.names:
             return self.names
@@ -381,7 +383,7 @@ class _SecretKeeper:
         return [self._file]
 
     def write(self) -> None:
-        """Write the secrets held."""
+        """Write the secrets that were kept for this call."""
         for file, text in self._texts.items():
             replace_file(self._check_here(self._fleet) / file, text.encode())
 

@@ -85,16 +85,16 @@ def asked(question: str) -> str:
     """Return a question on one line, without the blanks around it.
 
     Raises:
-        CliError: It cannot be asked (`question_text`).
+        CliError: The question cannot be asked (`question_text`).
     """
     return question_text(question, CliError)
 
 
 def in_utf8(option: str, text: str) -> str:
-    """Return an argument that is sent to a fleet, after a check of its encoding.
+    """Return an argument that will be sent to a fleet, and check that it is valid UTF-8.
 
     Raises:
-        CliError: It is not valid UTF-8.
+        CliError: The argument is not valid UTF-8.
     """
     if not is_encodable(text):
         raise CliError(f"{option}: {clean(text, 60)} is not valid UTF-8")
@@ -102,10 +102,10 @@ def in_utf8(option: str, text: str) -> str:
 
 
 def check_page(page: Path | None, kinds: Sequence[str] = PAGES, option: str = "--page") -> None:
-    """Reject a page that could not be written, and create its folder.
+    """Create a page's folder; reject a page that cannot be written.
 
     Args:
-        page: The file to write; None: no check.
+        page: The page's file; None: nothing is checked.
         kinds: Allowed endings of the file's name; an existing file with another ending is never replaced.
         option: The option that names the file, for messages.
 
@@ -118,21 +118,26 @@ def check_page(page: Path | None, kinds: Sequence[str] = PAGES, option: str = "-
     if page.is_dir():
         raise CliError(f"{option} names the folder {page}; name a file in it")
     if page.exists() and kind not in kinds:
-        raise CliError(f"{option} names {page}, which is not a page: only {endings} files are replaced")
+        raise CliError(
+            f"{option} names {page}, which is not a page: choose another name; only {endings} "
+            f"files are replaced"
+        )
     if page.suffix and kind not in PAGES:
         raise CliError(f"{option} names {page}, which is not a page: use a name that ends with {endings}")
     if kind in PAGES and kind not in kinds:
-        raise CliError(f"{option} names {page}: here a page is {endings}; {kind} is for recordings")
+        raise CliError(
+            f"{option} names {page}: this command writes only {endings}; {kind} works only for recordings"
+        )
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=page.parent):
             pass
     except OSError as error:
-        raise CliError(f"{option} {page}: no file can be made in its folder ({error.strerror})") from None
+        raise CliError(f"{option} {page}: no file can be created in its folder ({error.strerror})") from None
 
 
 def page_kind(page: Path) -> str:
-    """Return a page's kind from the ending of its name: `.srt` for both answers.srt and .srt."""
+    """Return a page's kind, which is the ending of its name: `.srt` for both answers.srt and .srt."""
     return page.suffix.lower() or page.name.lower()
 
 
@@ -157,7 +162,7 @@ def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None
         why: The rest of the message, after the option's name.
 
     Raises:
-        CliError: The command line gives one of them.
+        CliError: The command line gives one of these options.
     """
     options = {str(parameter.name): parameter for parameter in context.command.params}
     for name in names:

@@ -1,4 +1,4 @@
-"""Prints the output of the commands, and escapes untrusted text in all of it.
+"""Prints the commands' output, with all untrusted text escaped.
 
 `TerminalConsole` and `echo` are the only ways to a terminal. `tests/unit/house/test_outside_text.py` finds
 prints that bypass them, and unescaped values in rich's markup.
@@ -22,8 +22,9 @@ class TerminalConsole(Console):
     """rich's console, with control characters in texts escaped."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield a renderable's segments, escaped; segments by which rich controls the terminal stay
-        unchanged."""
+        """Yield a renderable's segments with their texts escaped. Segments with which rich controls the
+        terminal stay unchanged.
+        """
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 

@@ -90,10 +90,10 @@ class Publisher:
         self._failures: list[str] = []
 
     def send(self, camera: str, data: bytes, headers: Headers = ()) -> None:
-        """Hand over one segment, and wait while the client's buffer is full.
+        """Hand a segment to the client; wait while the client's buffer is full.
 
         Raises:
-            CliError: Kafka rejected this or an earlier segment.
+            CliError: Kafka rejected this segment or an earlier one.
         """
         record = {"key": camera, "value": data, "headers": list(headers), "on_delivery": self._delivered}
         hand_over(self._producer, SEGMENTS.name, self._raise_failures, **record)
@@ -109,7 +109,7 @@ class Publisher:
         self._raise_failures()
 
     def confirm(self) -> None:
-        """Wait until Kafka has everything.
+        """Wait until Kafka has confirmed every segment.
 
         Raises:
             CliError: Kafka rejected a segment, or did not answer.
@@ -201,7 +201,9 @@ def publish(
     """
     cameras = {file: camera_of(camera, file) for file in sources_of(source)}
     if mask and whole:
-        raise CliError("--mask cuts and encodes again, --whole sends files as they are: choose one")
+        raise CliError(
+            "--mask cuts and re-encodes files, but --whole sends them as they are: choose one of the two"
+        )
     labels, address = _labels(tenant, priority), find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
     masks = _masks_of(address, cameras.values()) if mask else None
@@ -234,13 +236,13 @@ def publish(
 
 
 def _past_start_s(pool: SandboxPool, files: Iterable[Path | None], rate: Rate, *, together: bool) -> float:
-    """Choose when footage without a given time begins (Unix seconds), so that none of it lies in the future.
+    """Return when footage without a given time begins (Unix seconds), so that none of it is in the future.
 
     Args:
         pool: Reads how long the files are.
-        files: What is published; None is standard input.
+        files: The files that are published; None is standard input.
         rate: With `Rate.REAL`, footage begins now.
-        together: Whether the files begin at the same time, each as a camera of its own.
+        together: Whether the files begin at the same time, each as a separate camera.
     """
     lengths = [_length_s(pool, file) for file in files] if rate is Rate.MAX else [0.0]
     return time.time() - (max(lengths) if together else sum(lengths))
@@ -248,7 +250,8 @@ def _past_start_s(pool: SandboxPool, files: Iterable[Path | None], rate: Rate, *
 
 @contextmanager
 def _telling_how_to_repeat(publisher: Publisher, start_us: int) -> Iterator[None]:
-    """Add to an error after the first segment how to publish again, so that the fleet recognises duplicates.
+    """Add to an error after the first segment how to repeat the command so that the fleet recognises
+    duplicates.
 
     Args:
         publisher: Sends the segments.
@@ -267,7 +270,7 @@ def _telling_how_to_repeat(publisher: Publisher, start_us: int) -> Iterator[None
 
 
 def _length_s(pool: SandboxPool, file: Path | None) -> float:
-    """Return a file's length; 0 for standard input and unreadable files, which fail later."""
+    """Return a file's length in seconds; 0 for standard input, and for unreadable files, which fail later."""
     from lookout.video.sandbox.confined_reader import recording_length_us
 
     try:
@@ -285,7 +288,7 @@ def _masks_of(address: str, cameras: Iterable[str]) -> Masks:
     """Return the current masks of cameras.
 
     Raises:
-        CliError: One of the cameras has none.
+        CliError: A camera has no mask.
     """
     from lookout.rules.masks import Masks
 
@@ -308,7 +311,7 @@ def _masked(pool: SandboxPool, pieces: Iterator[Piece], applied: AppliedMask) ->
         applied: The mask.
 
     Raises:
-        CodecError: A segment cannot be decoded and encoded again; it and later ones are not sent.
+        CodecError: A segment cannot be re-encoded; neither it nor any later segment is sent.
     """
     for piece in pieces:
         data = piece.data
@@ -328,7 +331,7 @@ def _teller(bar: Progress, task: TaskID, label: str) -> Callable[[Published], No
 
 
 def _warn_unwatched(address: str) -> None:
-    """Warn if there is no watch: footage published before a watch exists is never asked."""
+    """Warn if there is no watch, because footage published before a watch exists is never asked."""
     with suppress(CliError):
         if not read_watches(address):
             TerminalConsole(stderr=True).print(
@@ -343,7 +346,7 @@ def sources_of(source: str) -> list[Path | None]:
     """Return the files to publish; None is standard input.
 
     Raises:
-        CliError: There is no such file, or the source is a URL.
+        CliError: The file does not exist, or the source is a URL.
     """
     if source == "-":
         return [None]
@@ -378,7 +381,7 @@ def _conclude(confirmed: int, failed: int, files: int) -> None:
     Raises:
         typer.Exit: A file was not sent completely.
     """
-    broken = f"; {failed} of {count_text(files, 'file')} could not be cut whole" if failed else ""
+    broken = f"; {failed} of {count_text(files, 'file')} could not be cut to the end" if failed else ""
     console = TerminalConsole(stderr=True)
     say(console, "[green]✓[/] Kafka confirmed {}{}", count_text(confirmed, "segment"), broken)
     if failed:
@@ -419,10 +422,10 @@ def publish_one(
     begin, end_us = time.monotonic(), 0
     for piece, headers in with_headers(pieces, start_us, labels, ends=ends):
         if rate is Rate.REAL:
-            if not ends:  # after a gap in a pipe, the next segment has already arrived
+            if not ends:  # a pipe: after a gap, the next segment has already arrived
                 begin -= max(0, piece.start_us - end_us) / 1e6
             end_us = piece.start_us + piece.duration_us
-            # As a camera does, send a segment only after its last picture's time.
+            # Like a camera, send a segment only after its last picture's time.
             _wait_until(publisher, begin + (piece.start_us + piece.duration_us) / 1e6)
         publisher.send(published.camera, piece.data, headers)
         published.segments += 1
@@ -432,7 +435,9 @@ def publish_one(
 
 
 def cutter() -> SandboxPool:
-    """Start a process that cuts files and pipes. On Linux it can do nothing else (elsewhere, more)."""
+    """Start a process that cuts files and pipes. On Linux the process is confined to this; elsewhere it is
+    not.
+    """
     return SandboxPool(1, SandboxSettings(strict=sys.platform == "linux"))
 
 
@@ -457,8 +462,8 @@ def _whole(path: Path | None) -> Iterator[Piece]:
     data = path.read_bytes() if path else sys.stdin.buffer.read(MAX_SEGMENT_BYTES + 1)
     if len(data) > MAX_SEGMENT_BYTES:
         raise CliError(
-            f"{path or 'stdin'} exceeds {size_text(MAX_SEGMENT_BYTES)}: without --whole it is cut into "
-            "segments"
+            f"{path or 'stdin'} exceeds {size_text(MAX_SEGMENT_BYTES)}: omit --whole, so that it is cut "
+            f"into segments"
         )
     yield _Whole(data)
 

@@ -1,4 +1,4 @@
-"""`lookout memory rebuild`: recomputes from Kafka the chapters whose holder is lost."""
+"""`lookout memory rebuild`: recomputes chapters whose holders are lost, from Kafka."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def rebuild(
 
 
 def _present(sources: ChapterSources, name: str) -> list[Chapter]:
-    """Return the available chapters of a camera, and print why others are missing."""
+    """Return a camera's available chapters; print why other chapters are missing."""
     resolved = sources.find(name, None, None).get(name)
     console = TerminalConsole(stderr=True)
     for cause in resolved.missing if resolved is not None else ():

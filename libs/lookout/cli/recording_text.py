@@ -13,12 +13,12 @@ from lookout.structured import shares_text
 if TYPE_CHECKING:
     from lookout.recordings.analysis import Analysis
 
-#: what the cost line says instead of times if the answers come from an earlier run's journal
+#: shown instead of times in the cost line if the answers come from an earlier run's journal
 EARLIER = "answered by an earlier run (--fresh to repeat)"
 
 
 def clock_time(found: Analysis, at_s: float) -> str:
-    """Return the time of day at a place in the recording, with the date after the first day; empty if
+    """Return the time of day at a time in the recording, with the date from the second day on; empty if
     unknown.
     """
     time = found.time_at(at_s)

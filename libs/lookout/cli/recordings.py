@@ -58,7 +58,7 @@ def _list(bootstrap: str, group: str, as_json: bool) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     about = "recordings" if group == "recordings" else "cameras"
     for name in ("job", "tenant", "state", "parts", about, "questions"):
-        # An id must stay on one line, or it cannot be copied; a generated id has 19 characters.
+        # An id stays on one line, so that it can be copied; a generated id has 19 characters.
         width = min(32, max(map(len, jobs), default=0)) if name == "job" else None
         table.add_column(name, overflow="fold", min_width=width)
     for identity, job in ordered:
@@ -112,7 +112,7 @@ def cancel_job(identity: JobArgument, bootstrap: BootstrapOption = None) -> None
     where = find_bootstrap(bootstrap)
     job = _known(where, identity)
     if job.answers is not None and job.answers.state in OVER:
-        raise CliError(f"job {clean(identity)} has ended already ({job.state})")
+        raise CliError(f"job {clean(identity)} has already ended ({job.state})")
     if job.request is None:
         raise CliError(f"job {clean(identity)} cannot be cancelled, because its request no longer exists")
     job.request.cancelled = True
@@ -121,7 +121,7 @@ def cancel_job(identity: JobArgument, bootstrap: BootstrapOption = None) -> None
 
 
 def _known(bootstrap: str, identity: str) -> Job:
-    """Return a job by id.
+    """Return the job with an id.
 
     Raises:
         CliError: No job has this id.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lookout.services.gateway.prose import ProseWriter
 
 console = TerminalConsole()
-#: how far back the sentences go if --since names no time
+#: how far back the sentences go if --since gives no time
 _LONGEST = timedelta(days=31)
 
 
@@ -84,10 +84,10 @@ def report(
 def _read(
     address: str, since: str, cameras: Sequence[str], writer: ProseWriter | None
 ) -> tuple[FleetRecord, list[str]]:
-    """Read the record of cameras (empty: all); return it with sentences about what happened.
+    """Return the record of cameras (empty: all cameras), and sentences about what happened.
 
     Raises:
-        CliError: Kafka does not answer, or has no record of a camera.
+        CliError: Kafka does not answer, or a camera has no record.
     """
     run, start, now = FleetRecord(), parse_since(since), datetime.now(UTC)
     begin = now - _LONGEST if start.at_ms is None else datetime.fromtimestamp(start.at_ms / 1000, UTC)
@@ -95,7 +95,7 @@ def _read(
         tables, missing = None, ""
         try:
             tables = stack.enter_context(shift.shift_tables(address))
-        except MissingPackageError as error:  # plain install: say what to install for the sentences
+        except MissingPackageError as error:  # the message says what to install for the sentences
             missing = f"no sentences about it: {error}"
         with reading(address, list(TOPICS), start) as reader:
             for message in reader.until_now():
@@ -112,7 +112,7 @@ def _read(
 
 
 def _choose(run: FleetRecord, since: str, cameras: Sequence[str]) -> None:
-    """Keep only the cameras that were asked for.
+    """Remove from the run all cameras but those that were asked for; none given: keep all.
 
     Raises:
         CliError: A camera has no record.

@@ -17,7 +17,7 @@ def sign_in(bootstrap: BootstrapOption = None) -> None:
     link = fleets[0].sign_in_link() if fleets else None
     if link is None:
         raise CliError(
-            "no fleet with an HTTP API runs here: start one with `lookout up`; elsewhere sign in with a "
-            "token or their provider"
+            "no fleet with an HTTP API runs here: start one with `lookout up`; at a fleet elsewhere, sign "
+            "in with a token or through its provider"
         )
     echo(link)

@@ -1,4 +1,4 @@
-"""Parses times on the command line: a place in a recording, or a moment of the cameras' past."""
+"""Parses times on the command line: times within a recording, and moments of the cameras' past."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lookout.text import clean
 from lookout.values import moment_of
 from lookout.wire.headers import FIRST_CAPTURED_MS, LAST_CAPTURED_MS
 
-#: the latest place in a recording, in seconds: a century; a later one is a typing error
+#: the latest accepted time in a recording, in seconds: a century; a later time is a typing error
 LATEST_S = 100 * 365 * 86400
 #: how a moment of the past is written, for help texts
 PAST = "start, how long ago (90s, 15m, 6h, 2d), or a time (2026-05-01T13:30)"
@@ -22,7 +22,7 @@ def parse_offset(text: str | None, option: str) -> float | None:
     """Parse a place in a recording ("90", "1:30" or "1:02:03") to seconds; None stays None.
 
     Raises:
-        CliError: The text is none of these.
+        CliError: The text has another form.
     """
     if text is None:
         return None
@@ -69,7 +69,7 @@ def parse_since(text: str, option: str = "--since") -> Position:
             f"{name} must be now, start, a duration such as 90s, 15m, 6h or 2d, or a time such as "
             "2026-05-01T13:30"
         )
-    # Kafka gives negative times a meaning of its own: -1 is the end of a partition.
+    # Kafka gives negative times a special meaning: -1 is the end of a partition.
     return Position(at_ms=max(0, int(moment.timestamp() * 1000)))
 
 
@@ -77,7 +77,7 @@ def parse_until(text: str, option: str) -> float:
     """Parse an end in the future, a duration from now (8h) or a date and time, to Unix seconds.
 
     Raises:
-        CliError: The text is neither, or the time has passed.
+        CliError: The text has another form, or the time has passed.
     """
     match = re.fullmatch(_LENGTH, text)
     if match is None:
@@ -97,18 +97,20 @@ def is_length(text: str) -> bool:
 
 
 def parse_span(since: str, until: str, *, ahead: bool = False) -> tuple[int | None, int | None]:
-    """Parse `--since` and `--until` to Unix milliseconds; None: no bound.
+    """Parse `--since` and `--until` to Unix milliseconds; None: this bound is not given.
 
     Args:
         since: Text of `--since`.
         until: Text of `--until`.
-        ahead: Allow a span with both bounds to lie in the future, for a camera whose clock was ahead.
+        ahead: Whether a span with both bounds may be in the future, for a camera whose clock was ahead.
 
     Raises:
         CliError: A text cannot be parsed, or `since` is in the future or not before `until`.
     """
     if until == "start" or since == "now":
-        raise CliError("--since now and --until start leave nothing to ask: give --since 24h")
+        raise CliError(
+            "--since now and --until start leave nothing to ask: give an earlier --since, such as 24h"
+        )
     begin, end = parse_since(since).at_ms, parse_since(until, "--until").at_ms
     if begin is not None and end is not None and begin >= end:
         raise CliError(f"--since {clean(since, 60)} is not before --until {clean(until, 60)}")

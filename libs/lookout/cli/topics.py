@@ -24,7 +24,7 @@ _TURN_S = 2.0
 
 @app.callback()
 def _group() -> None:
-    """Keep `grow` a subcommand: Typer runs the only command of a group without its name."""
+    """Keep `grow` a subcommand, because Typer would run a group's only command without its name."""
 
 
 @app.command()
@@ -66,7 +66,9 @@ def grow(
 
 
 def _follow(options: Mapping[str, object], wait_s: float) -> int:
-    """For `wait_s` seconds, tell old partitions about cameras that moved; return how many did."""
+    """For `wait_s` seconds, tell old partitions about cameras that moved; return the number of cameras that
+    moved.
+    """
     from lookout.runtime.worker.growth import Moves
 
     outage = Outage(options)
@@ -82,7 +84,7 @@ def _follow(options: Mapping[str, object], wait_s: float) -> int:
                     places = departure.partition, departure.target
                     say(news, "camera {}: from partition {} to {}", clean(departure.camera), *places)
     except KeyboardInterrupt:
-        say(news, "interrupted: run the command again, cameras may still move")
+        say(news, "interrupted: run the command again, because cameras may still move")
     finally:
         moves.close()
     return moved

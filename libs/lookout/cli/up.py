@@ -152,11 +152,15 @@ def _check_servers(context: typer.Context, kafka: str | None, redis: str | None)
     """Reject options for servers that this command does not start."""
     if kafka is not None:
         refuse_given(
-            context, ("port",), "is for a Kafka that is started here: not with --kafka or LOOKOUT_KAFKA"
+            context,
+            ("port",),
+            "works only for a Kafka that this command starts: omit it with --kafka or LOOKOUT_KAFKA",
         )
         if redis is not None:
             refuse_given(
-                context, ("open_servers",), "is for servers that are started here, but both servers are given"
+                context,
+                ("open_servers",),
+                "works only for servers that this command starts, but you gave both Kafka and Redis",
             )
 
 
@@ -232,7 +236,7 @@ def _folders(folders: list[Path]) -> list[Path]:
 
 
 def unread_settings(environ: Mapping[str, str]) -> list[str]:
-    """Return the LOOKOUT_ variables that a local fleet does not read, since its services get their settings
+    """Return the LOOKOUT_ variables that a local fleet does not read, because its services get their settings
     from --set.
     """
     security = (*KafkaSecurity.model_fields, *RedisSecurity.model_fields, *GrpcSecurity.model_fields)
@@ -274,8 +278,10 @@ def _start(fleet: Fleet, status: Status) -> Fleet:
     return fleet.start()
 
 
-def _others(fleet: Fleet) -> list[str]:
-    """Return a warning if several fleets run, because commands then need an address."""
+def _other_fleets(fleet: Fleet) -> list[str]:
+    """Return a warning if several fleets run, because commands then need an address; otherwise an empty
+    list.
+    """
     if all(address.bootstrap == fleet.bootstrap for address in running_fleets()):
         return []
     return [f"[yellow]![/] another fleet runs here: give commands --bootstrap {fleet.bootstrap}", ""]
@@ -318,7 +324,7 @@ def _recordings(fleet: Fleet) -> list[str]:
 
 def _welcome(fleet: Fleet) -> None:
     limit = MAX_MESSAGE_BYTES
-    # The file contains the address, too. Its path may have blanks, so it is quoted for a shell.
+    # The file also contains the address. Its path may have blanks, so the path is quoted for a shell.
     properties = fleet.client_properties
     kafka = f"-F {shlex.quote(str(properties))}" if properties else f"-b {fleet.bootstrap}"
     # Printed without a frame and unwrapped, so that lines can be copied.
@@ -347,7 +353,7 @@ def _welcome(fleet: Fleet) -> None:
         "",
         *_past(fleet),
         *_recordings(fleet),
-        *_others(fleet),
+        *_other_fleets(fleet),
         "[dim]lookout report writes a page of what the cameras showed. Ctrl-C ends the fleet.[/]",
     ]
     console.print("\n".join(lines), highlight=False, soft_wrap=True)

@@ -30,7 +30,7 @@ from lookout.wire.limits import LEAST_THRESHOLD
 
 app = typer.Typer(help="Manage standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
-_BESIDE_ID = 60  # width of the columns of `list` other than the id
+_BESIDE_ID = 60  # width of all columns of `list` except the id
 
 CameraOption = Annotated[
     list[str] | None,
@@ -148,7 +148,7 @@ def read_watches(bootstrap: str) -> dict[str, Watch]:
 
 
 def standing_watches(bootstrap: str) -> Standing:
-    """Read the watches in the topic. If the newest record of a watch cannot be used, the one before it stays
+    """Return the watches in the topic. If a watch's newest record cannot be used, its previous record stays
     in force.
     """
     check_reachable(bootstrap, WATCHES.name)
@@ -233,7 +233,7 @@ def add(
         verify_with=verify_with,
         asked=ASKED[asked_of or "windows"],
     )
-    if existing:  # a first version also covers footage recorded before; a change holds from now on
+    if existing:  # a first version also covers earlier footage; a change applies from now on
         watch.active_from.GetCurrentTime()
     _write(address, watch, standing.watches)
 
@@ -244,8 +244,9 @@ def _structured(question: str, answers: str, when: str) -> str:
 
 
 def _write(address: str, watch: Watch, standing: Mapping[str, Watch]) -> None:
-    """Check a new watch against the others, write it, and print what was added and advice about its
-    question."""
+    """Check a new watch against the other watches and write it; print the watch, and advice about its
+    question.
+    """
     _check_others(address, watch, standing)
     _change(address, watch)
     where = f"{cameras_text(watch)}{priority_text(watch)}"
@@ -261,7 +262,7 @@ def check_patterns(patterns: list[str] | None) -> None:
         CliError: A pattern is empty.
     """
     if patterns and not all(pattern.strip() for pattern in patterns):
-        raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
+        raise CliError("--camera is empty: give a camera or a pattern, or omit it for all cameras")
 
 
 def gate_of(watch: str, motion: bool) -> Gate | None:
@@ -284,7 +285,7 @@ def _advise(question: str) -> None:
 
 def _admit(bootstrap: str, question: str, describe: bool, anyway: bool, suggest: bool) -> None:
     """Reject a question that the model of a fleet on this machine cannot answer or was not trained for. With
-    `suggest`, print whether the model answers it as well from strides.
+    `suggest`, say so if the model answers it equally well from strides.
 
     Raises:
         QuestionError: The question is rejected.
@@ -304,23 +305,26 @@ def _admit(bootstrap: str, question: str, describe: bool, anyway: bool, suggest:
 
 
 def question_advice(question: str) -> str | None:
-    """Return a warning if a question is not a yes/no question (its watch still gets answers); else None."""
+    """Return a warning if a question is not a yes/no question; otherwise None. Its watch gets answers in any
+    case.
+    """
     from lookout.models.questions import asks_yes_no
 
     if asks_yes_no(question):
         return None
     return (
-        "this is not a yes/no question such as “Is anyone lying on the ground?”: the fleet compares yes with "
-        "no all the same, and the model that comes with Lookout was not trained for that"
+        "this is not a yes/no question such as “Is anyone lying on the ground?”: the fleet compares yes "
+        "with no nevertheless, but the model that comes with Lookout was not trained for that"
     )
 
 
 def _check_others(bootstrap: str, watch: Watch, standing: Mapping[str, Watch]) -> None:
-    """Check a new watch against the others, its gate, and, if the fleet runs on this machine, the second
-    models that notify knows.
+    """Check a new watch against the other watches, including its gate. If the fleet runs on this machine,
+    also check the second model, which notify must know.
 
     Raises:
-        WatchError: There are too many watches, or it names a gate or a second model that cannot be asked.
+        WatchError: There are too many watches, or the watch names a gate or a second model that cannot be
+            asked.
     """
     check_crowd(watch, standing)
     check_gate(watch, standing)
@@ -335,12 +339,12 @@ def _check_others(bootstrap: str, watch: Watch, standing: Mapping[str, Watch]) -
 
 
 def _replaced(standing: Mapping[str, Watch], name: str, question: str | None) -> Watch | None:
-    """Return the watch that a new one of this name replaces; None if there is none.
+    """Return the watch that a new watch of this name replaces; None if it replaces no watch.
 
     Args:
         standing: The watches by id.
         name: Id of the new watch.
-        question: Its question, if the id was made from it; None if the user gave the id.
+        question: The new watch's question, if the id was made from it; None if the user gave the id.
 
     Raises:
         CliError: The generated id belongs to a watch with another question, or the id is not allowed for a
@@ -351,8 +355,8 @@ def _replaced(standing: Mapping[str, Watch], name: str, question: str | None) ->
         raise CliError(f"--id: {fault}")
     if existing and question is not None and existing.question != question:
         raise CliError(
-            f"watch {name} asks “{clean(existing.question)}”: name the new one with --id, "
-            f"or change that one with --id {name}"
+            f"watch {name} asks “{clean(existing.question)}”: name the new watch with --id, or change the "
+            f"existing watch with --id {name}"
         )
     return existing
 
@@ -435,7 +439,7 @@ def list_(
     watches = standing.watches
     for key, why in sorted(standing.unusable.items()):
         before = f"; version {watches[key].version} stays in force" if key in watches else ""
-        say(TerminalConsole(stderr=True), "[yellow]left out[/] {}: {}{}", clean(key, 200), why, before)
+        say(TerminalConsole(stderr=True), "[yellow]skipped[/] {}: {}{}", clean(key, 200), why, before)
     if as_json:
         for name in sorted(watches):
             echo(to_json(watches[name]).decode())
@@ -461,7 +465,7 @@ def print_watches(console: Console, watches: Mapping[str, Watch]) -> None:
     console.print(table, width=max(console.width, longest + _BESIDE_ID), crop=False)
 
 
-@app.command("remove", hidden=True)  # named as in `lookout memory remove`
+@app.command("remove", hidden=True)  # the same name as in `lookout memory remove`
 @app.command("rm")
 def remove(
     identities: Annotated[
@@ -472,8 +476,8 @@ def remove(
     """Remove watches; their open incidents close."""
     address = find_bootstrap(bootstrap)
     keys = standing_watches(address).keys
-    # Ids are compared in the form of the list, so that a key that cannot be typed (control characters, 100
-    # kB) can be removed, too.
+    # Ids are compared in the form in which the list shows them, so that a key that cannot be typed (control
+    # characters, 100 kB) can be removed, too.
     keys_by_text = {**{clean(name, 200): key for name, key in keys.items()}, **keys}
     if missing := [clean(name, 60) for name in identities if name not in keys_by_text]:
         names = ", ".join(clean(name, 60) for name in sorted(keys)[:NAMED]) or "none"
@@ -499,7 +503,7 @@ def rule_text(watch: Watch) -> str:
     """Describe a watch's rule in a few words, or say why it is not valid."""
     rule = watch.rule
     if fault := rule_fault(rule):
-        return f"left out: {fault}"
+        return f"skipped: {fault}"
     words = [f"p ≥ {rule.threshold or 0.5:g}"]
     if rule.n > 1:
         words.append(f"{rule.k} of {rule.n} windows")

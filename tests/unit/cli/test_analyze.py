@@ -104,7 +104,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert several.startswith("--begins applies to one recording")
     assert several.endswith("holds 2")
     assert "name a file in it" in refusal(name, "-q", QUESTION, "--page", str(clip.parent))
-    assert "is not a page: only .html" in refusal(name, "-q", QUESTION, "--page", name)
+    assert "is not a page: choose another name; only .html" in refusal(name, "-q", QUESTION, "--page", name)
     assert refusal(name, "-q", QUESTION, "--part", "1000000000").startswith("--part: part_frames must")
     assert CliRunner().invoke(app, ["analyze", name, "-q", QUESTION, "--part", "0"]).exit_code == 2
     for threads in ("-1", "0", "99999999"):
@@ -115,7 +115,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert "is empty" in refusal(name, "-q", " ")
     assert "the limit is 1000" in refusal(name, "-q", "a" * 1001)
     assert "is not valid UTF-8" in refusal(name, "-q", "Is a\ud800?")
-    assert "no file can be made" in refusal(name, "-q", QUESTION, "--page", "/proc/answers.html")
+    assert "no file can be created" in refusal(name, "-q", QUESTION, "--page", "/proc/answers.html")
     for option in ("--preset", "--policy"):
         assert refusal(name, "-q", QUESTION, option, "codecsight").startswith(
             f"{option}: {option[2:]} 'codecsight' needs motion"
@@ -208,4 +208,4 @@ def test_a_folder_of_clips_that_cannot_be_is_refused_at_once(clip: Path) -> None
     folder = str(clip.parent)
     for inside in (folder, f"{folder}/clips"):
         assert "name another folder" in refusal(folder, "-q", QUESTION, "--clips", inside)
-    assert "leave --fleet out" in refusal(name, "-q", QUESTION, "--fleet", "--clips", f"{folder}/clips")
+    assert "omit --fleet" in refusal(name, "-q", QUESTION, "--fleet", "--clips", f"{folder}/clips")

@@ -142,5 +142,6 @@ def test_the_page_of_a_fleet_replaces_no_other_file(command: str, tmp_path: Path
     (clip := tmp_path / "clip.mp4").write_bytes(b"footage")
     error = CliRunner().invoke(app, [command, "--out", str(clip)]).exception
     assert isinstance(error, CliError)
-    assert str(error) == f"--out names {clip}, which is not a page: only .html, .htm files are replaced"
+    why = "which is not a page: choose another name; only .html, .htm files are replaced"
+    assert str(error) == f"--out names {clip}, {why}"
     assert clip.read_bytes() == b"footage"

@@ -254,7 +254,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--camera", "gate"], "--camera is for a folder of memories or a fleet"),
+        (["--camera", "gate"], "--camera works only for a folder of memories or a fleet"),
         (["--since", "9", "--until", "3"], "--since 9 s is not before --until 3 s"),
         (["--until", "0"], "--since 0 s is not before --until 0 s"),
         (["--frames", "notes.txt"], "--frames names the file notes.txt; name a folder"),

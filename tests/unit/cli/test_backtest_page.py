@@ -256,8 +256,8 @@ def test_a_page_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> Non
     other.write_text("kept")
     refusals = {
         tmp_path: "names the folder",
-        other: "is not a page: only .html, .htm files are replaced",
-        tmp_path / "rows.csv": "a page is .html, .htm; .csv is for recordings",
+        other: "is not a page: choose another name; only .html, .htm files are replaced",
+        tmp_path / "rows.csv": "this command writes only .html, .htm; .csv works only for recordings",
     }
     for page, why in refusals.items():
         for group in ([], ["--fleet", "--wait"]):

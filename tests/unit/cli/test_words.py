@@ -75,24 +75,45 @@ def test_a_locale_of_ascii_is_no_traceback(name: str, message: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["ask", "clip.mp4", "Is anyone there?", "--recall", "a:1"], "--recall is for a fleet: give --fleet"),
-        (["ask", "clip.mp4", "Is anyone there?", "-b", "a:1"], "--bootstrap is for a fleet: give --fleet"),
-        (["ask", "--fleet", "Is it?", "-c", "gate", "--keep", "x"], "--keep is for a file: not with --fleet"),
+        (
+            ["ask", "clip.mp4", "Is anyone there?", "--recall", "a:1"],
+            "--recall works only with a fleet: give --fleet",
+        ),
+        (
+            ["ask", "clip.mp4", "Is anyone there?", "-b", "a:1"],
+            "--bootstrap works only with a fleet: give --fleet",
+        ),
+        (
+            ["ask", "--fleet", "Is it?", "-c", "gate", "--keep", "x"],
+            "--keep works only for a file: omit it with --fleet",
+        ),
         (
             ["ask", "--fleet", "Is it?", "-c", "gate", "--frames", "x"],
-            "--frames is for a file: not with --fleet",
+            "--frames works only for a file: omit it with --fleet",
         ),
-        (["doctor", "-n", "lookout"], "--namespace is for a cluster: give --kubernetes"),
-        (["doctor", "--context", "kind"], "--context is for a cluster: give --kubernetes"),
-        (["doctor", "--kubernetes", "-b", "a:1"], "--bootstrap is for this machine: not with"),
-        (["doctor", "--kubernetes", "--redis", "redis://a"], "--redis is for this machine: not with"),
+        (["doctor", "-n", "lookout"], "--namespace works only for a cluster: give --kubernetes"),
+        (["doctor", "--context", "kind"], "--context works only for a cluster: give --kubernetes"),
+        (["doctor", "--kubernetes", "-b", "a:1"], "--bootstrap works only for this machine: omit it with"),
+        (
+            ["doctor", "--kubernetes", "--redis", "redis://a"],
+            "--redis works only for this machine: omit it with",
+        ),
         (
             ["ask", "--fleet", "Is it?", "-c", "gate", "--model", "x"],
             "--model cannot be combined with --fleet",
         ),
-        (["ask", "--fleet", "Is it?", "-c", "gate", "--memory", "2h"], "--memory is for a file: not with"),
-        (["ask", ".", "Is it?", "--memory", "2h"], "--memory is for a file: a folder's memories"),
-        (["analyze", "a.mp4", "-q", "Is it?", "--wait"], "--wait is for a fleet: give --fleet as well"),
+        (
+            ["ask", "--fleet", "Is it?", "-c", "gate", "--memory", "2h"],
+            "--memory works only for a file: omit it with",
+        ),
+        (
+            ["ask", ".", "Is it?", "--memory", "2h"],
+            "--memory works only for a file, because a folder's memories",
+        ),
+        (
+            ["analyze", "a.mp4", "-q", "Is it?", "--wait"],
+            "--wait works only with a fleet: give --fleet as well",
+        ),
         (
             ["analyze", "--fleet", "/a", "-q", "Is it?", "--no-sandbox"],
             "--no-sandbox cannot be combined with --fleet",
@@ -101,11 +122,14 @@ def test_a_locale_of_ascii_is_no_traceback(name: str, message: str, tmp_path: Pa
             ["backtest", "--fleet", "Is it?", "--set", "fps=4"],
             "--set cannot be combined with --fleet, which uses the fleet's own",
         ),
-        (["backtest", "Is it?", "--id", "a"], "--id is for a fleet: give --fleet as well"),
-        (["up", "--kafka", "a:1", "--port", "9092"], "--port is for a Kafka that is started here"),
+        (["backtest", "Is it?", "--id", "a"], "--id works only with a fleet: give --fleet as well"),
+        (
+            ["up", "--kafka", "a:1", "--port", "9092"],
+            "--port works only for a Kafka that this command starts",
+        ),
         (
             ["up", "--kafka", "a:1", "--redis", "redis://a", "--open"],
-            "--open is for servers that are started",
+            "--open works only for servers that this command starts",
         ),
         (["erase", "--check", "a", "--camera", "gate"], "--camera cannot be given with --check"),
         (["erase", "--gone", "a", "--yes"], "--yes cannot be given with --gone"),

@@ -155,7 +155,7 @@ def test_a_day_has_a_budget(tmp_path: Path) -> None:
     now = [0.0]
     with SecondModel(lambda question: (200, "Done [1].")) as model:
         own = writer(tmp_path, model.url, lambda: now[0])
-        own._asked.extend([0.0] * DAILY)
+        own._request_times.extend([0.0] * DAILY)
         own.write(report := shift())
         assert f"{DAILY} reports" in report.prose_note
         assert model.asked == []

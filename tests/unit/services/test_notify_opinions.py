@@ -115,7 +115,7 @@ def test_after_a_restart_none_is_asked_about_twice() -> None:
     assert (after.questions(), list(after.waiting())) == ([], [])
     (told,) = after.opine("incident-1", INTERRUPTED)
     assert isinstance(told.happened, Alert)
-    assert "not asked again" in sentence(told.happened)
+    assert "not repeated" in sentence(told.happened)
     assert after.opinions()[0][0] == 2
     assert after.take(alert(1, OPENED), 3)[0] == []  # a copy
     assert after.questions() == []

@@ -288,7 +288,7 @@ def test_a_recall_that_is_killed_leaves_its_hits_and_says_what_is_missing(
         ended = CliRunner().invoke(app, ["find", LYING, "--camera", "ward"])
         assert ended.exit_code != 0
         assert " ward\n" in ended.stdout  # the hit
-        assert "The hits above hold; the rest was not searched" in str(ended.exception)
+        assert "The hits above are valid, but the rest was not searched" in str(ended.exception)
     with ExitStack() as stack:
         again: list[GrpcServer] = []
         again += [service.serve(stack, Dying, end=lambda: again[0].stop(0))]

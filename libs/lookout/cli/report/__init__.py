@@ -1,4 +1,4 @@
-"""The page of a run: what was asked, what was answered, what it cost."""
+"""Writes the page of a run: questions, answers and costs."""
 
 from lookout.cli.report.backtest import (
     PastFacts as PastFacts,

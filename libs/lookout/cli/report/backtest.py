@@ -44,10 +44,10 @@ class PastFacts:
     Attributes:
         question: The question.
         rule: When answers become an incident.
-        incidents: How many incidents there would have been; the page may show fewer.
+        incidents: Number of incidents that the question would have raised; the page may show fewer.
         cameras: Cameras with a window.
         watched_s: Seconds that were answered, all cameras together.
-        windows: Windows by outcome.
+        windows: Number of windows by outcome.
         question_share: The question's share of the cost of watched cameras; None: unknown.
         dense_share: The computed work as a share of computing every window in full; None: unknown.
         notices: Further notes for the reader.
@@ -124,7 +124,7 @@ def write_past_page(
         timeline: Windows by camera; None: the page has no curves.
         album: The source of pictures.
         command: The command that made the page.
-        wall: Whether times are Unix milliseconds; if not, milliseconds within a file.
+        wall: Whether times are Unix milliseconds; otherwise they are milliseconds within a file.
     """
     run = past_record(facts, incidents, timeline or {}, wall=wall)
     return write_page(path, run, album, _page_facts(facts, len(incidents), timeline is not None, command))
@@ -174,7 +174,7 @@ def _camera(
             _WATCH,
             question,
             0,
-            past.raised_ms,  # not the begin of its first window, which may be within an earlier incident
+            past.raised_ms,  # not its first window's begin, which may be within an earlier incident
             past.end_ms,
             past.peak,
             past.peak,
@@ -187,7 +187,7 @@ def _camera(
 
 
 def _shot(frame: Evidence, time_us: int, number: int) -> EvidenceFrame:
-    """Return the frame that shows an incident best, without a mask of computed parts."""
+    """Return an incident's best frame in the page's form, without a mask of computed parts."""
     unknown = np.zeros((0, 0), np.bool_)
     return EvidenceFrame(0, time_us, number, False, unknown, place_of(frame.record), frame.row)
 

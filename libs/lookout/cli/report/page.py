@@ -1,4 +1,4 @@
-"""Turns a run into the page's data: a time axis per camera, costs, chosen key frames."""
+"""Turns a run into the page's data: each camera's time axis, costs and chosen key frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOTS = 14
 _INCIDENTS_SHOWN = 8  # incidents shown per camera; further ones are folded
 _CAMERAS_SHOWN = 24  # cameras with incidents shown; further ones are folded
 _INCIDENT_SHOTS = 8
-_LETTERS = 100  # unusable records shown per camera: a flooded topic must not fill the page
+_LETTERS = 100  # limit per camera, so that a flooded topic does not fill the page
 _NEAR_US = 1_500_000
 _OUTCOMES: dict[int, str] = {
     Verdict.OUTCOME_GAP: "gap",
@@ -82,7 +82,7 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
     )
     environment.filters.update(percent=percent, clock=minutes_text, count=count, things=count_text)
     template = environment.from_string(folder.joinpath("page.html.j2").read_text(encoding="utf-8"))
-    # "<" is escaped: inside a script element it could end the element or begin a comment.
+    # "<" is escaped, because inside a script element it could end the element or begin a comment.
     payload = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return template.render(
         page=data,
@@ -172,12 +172,14 @@ def _totals(cameras: Any) -> dict[str, float | None]:
 
 
 def saved_patches(camera: CameraRun) -> float | None:
-    """Return the share of the ViT patches that were never computed; None without patches."""
+    """Return the share of the ViT patches that were never computed; None if the camera has no patches."""
     return _saved(camera.patches_encoded, camera.patches_total)
 
 
 def saved_tokens(camera: CameraRun) -> float | None:
-    """Return the share of the dense windows' visual tokens that were never computed; None without tokens."""
+    """Return the share of the dense windows' visual tokens that were never computed; None if there are no
+    tokens.
+    """
     return _saved(*camera.tokens)
 
 
@@ -186,7 +188,7 @@ def _saved(spent: float, dense: float) -> float | None:
 
 
 class Axis:
-    """The stream epochs of a camera, one after the other on one axis in seconds."""
+    """Places a camera's stream epochs one after the other on one axis in seconds."""
 
     def __init__(self, camera: CameraRun) -> None:
         self.offsets: dict[int, float] = {}
@@ -253,7 +255,7 @@ def _ordered(points: Sequence[Point]) -> list[Point]:
 
 
 def stride_us(camera: CameraRun) -> int:
-    """Return the stride: the most common step between ends of windows."""
+    """Return a camera's stride in microseconds, which is the most common step between the ends of windows."""
     steps: dict[int, int] = {}
     for points in camera.points.values():
         ordered = _ordered(points)
@@ -320,10 +322,10 @@ def _costs(camera: CameraRun, axis: Axis, stride: int) -> list[list[float]]:
 
 
 def choose_shots(camera: CameraRun, wrong: Set[str] = frozenset()) -> list[tuple[EvidenceFrame, str | None]]:
-    """Choose key frames: the evidence of incidents (those labelled `wrong` last), then
-    frames spread over the time.
+    """Return key frames: first the evidence of incidents (incidents labelled `wrong` last), then frames
+    spread over the time.
 
-    Partly computed frames are preferred to anchors, which are computed whole and show no pruning.
+    Partly computed frames are preferred to anchors, which are computed completely and so show no pruning.
     """
     ordered = sorted(camera.shots, key=lambda shot: (shot.epoch, shot.time_us))
     if not ordered:
@@ -359,7 +361,7 @@ def _wall(begin_ms: int, end_ms: int) -> str:
 
 
 def _shots(camera: CameraRun, axis: Axis, album: Pictures | None, wrong: Set[str]) -> dict[str, Any]:
-    """Return the key frames (`shots`) and the times of unavailable ones (`gone`)."""
+    """Return the key frames (`shots`) and the times of unavailable key frames (`gone`)."""
     captions = choose_shots(camera, wrong)
     shots = [shot for shot, _ in captions]
     filmed = album.filmed(camera, shots) if album else {}

@@ -39,8 +39,8 @@ WIDTH = 448
 _QUALITY = 78
 #: seconds that unavailable pictures may cost in total, shared equally by the page's cameras
 PATIENCE_S = 120.0
-#: seconds: the least share of a camera; then the limits for reading a record, fetching a tensor and
-#: recomputing one
+#: seconds: a camera's minimum share; then the limits for reading a record, fetching a tensor and recomputing
+#: a tensor
 _LEAST_S = 1.0
 _ANSWER_S = 5.0
 
@@ -53,7 +53,7 @@ def data_uri(pixels: U8, quality: int = _QUALITY) -> str:
 
 
 class _Patience(StoreSettings):
-    """Time limits of fetching pictures for a page, shorter than those of a stage."""
+    """Time limits for fetching a page's pictures, which are shorter than those of a stage."""
 
     fetch_s: ClassVar[float] = 5.0
     materialize_s: ClassVar[float] = 20.0
@@ -66,7 +66,7 @@ class RecordFetcher:
         self._reader = RecordReader(ClientOptions(client_options(bootstrap)), "lookout-report")
 
     def read(self, place: Place) -> Record | None:
-        """Return one record, or None if it is gone."""
+        """Return the record at a place; None if it is gone."""
         topic, partition, offset = place
         try:
             return self._reader.read(topic, partition, [offset], _ANSWER_S)[0]
@@ -78,7 +78,7 @@ class RecordFetcher:
 
 
 class Pictures(Protocol):
-    """The source of the pictures of shots; unavailable ones are left out."""
+    """The source of the pictures of shots; unavailable pictures are omitted."""
 
     def filmed(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> Mapping[EvidenceFrame, U8]:
         """Pictures as filmed, at the page's size: uint8 [height, width, 3], RGB."""
@@ -90,14 +90,14 @@ class Pictures(Protocol):
 
 
 class Album:
-    """Fetches the pictures of shots; unavailable ones are left out of the page.
+    """Fetches the pictures of shots; unavailable pictures are omitted from the page.
 
     Args:
         bootstrap: Kafka's address, for the segments' bytes.
         decoders: gRPC addresses of decode, for the model's own pixels; empty: only pictures as filmed.
         masks: The cameras' privacy masks.
-        cameras: Number of cameras on the page, which share `PATIENCE_S`. References to missing records cost
-            time; a camera that has used up its share of it gets no further pictures.
+        cameras: Number of cameras on the page, which share `PATIENCE_S`. References to missing records
+            cost time. A camera that has used up its share of the time gets no further pictures.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Album:
             record = received(FramesRecord, read)
         except WireError:
             return None
-        # In a topic that was deleted and created again, another camera's record may be at this offset.
+        # If the topic was deleted and created again, another camera's record may be at this offset.
         return record if record.HasField("segment") and record.camera == camera.id else None
 
     def close(self) -> None:

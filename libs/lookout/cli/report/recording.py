@@ -1,7 +1,7 @@
 """The page of analysed recordings: a timeline for each recording, a line for each question, and a player.
 
-A click plays that moment. The player uses the footage's file if the page can reach it, else clips embedded in
-the page (for instance in a page sent by mail).
+A click plays that moment. The player uses the footage's file if the page can reach it, otherwise clips
+embedded in the page (for example if the page was sent by mail).
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ WIDTH, HEIGHT = 1000, 64
 PICTURES = 6
 PICTURE = (144, 256)
 PAGE_CLIPS: Final = 12 << 20
-"""Limit in bytes of all clips of a page: with base64 and pictures the page fits a mail of 25 MB."""
+"""Limit of all clips of a page in bytes. With base64 and pictures, the page then fits into a mail of 25 "
+"MB."""
 CLIP: Final = 4 << 20
-"""Limit in bytes of one clip; of a range that needs more, only the strongest seconds are cut."""
+"""Limit of a clip in bytes. If a range needs more, only its strongest seconds are cut."""
 STRONGEST_S: Final = 8.0
 
 
@@ -80,8 +81,8 @@ def write_recording_page(
     Args:
         path: File to write.
         found: The recordings, in order.
-        opened: The source of each recording's pictures and clips, by the recording's name; missing ones are
-            opened by name.
+        opened: The source of each recording's pictures and clips, by the recording's name. Recordings
+            that are not in it are opened by name.
         refused: The recordings that could not be read, each with the reason.
         sandbox: Decode in sandboxed processes.
         answered: Who answered, if this run did not.
@@ -236,7 +237,7 @@ def _footage(found: Analysis, source: str | Source | RecordingReader, sandbox: b
 
 
 def _take_clips(found: Analysis, reader: RecordingReader, footage: _Footage) -> None:
-    """Add clips of the ranges whose answer is yes, highest p(yes) first, as many as fit into the page."""
+    """Add as many clips of ranges whose answer is yes as fit into the page, highest p(yes) first."""
     from lookout.recordings.analysis.clips import clip_ranges, shortened
 
     ranges = clip_ranges(found)
@@ -264,7 +265,7 @@ def _take_clips(found: Analysis, reader: RecordingReader, footage: _Footage) -> 
 
 
 def _small_clip(reader: RecordingReader, own: ClipRange, limit: int) -> RecordingClip | None:
-    """Cut a clip of at most `limit` bytes; None if it has more, or cannot be cut."""
+    """Return a clip of at most `limit` bytes; None if it would have more bytes, or cannot be cut."""
     from lookout.video.segments import CodecError
 
     try:
@@ -275,7 +276,7 @@ def _small_clip(reader: RecordingReader, own: ClipRange, limit: int) -> Recordin
 
 
 def _pictures(found: Analysis, reader: RecordingReader) -> dict[float, str]:
-    """Read the pictures of the evidence, as data URLs by time in seconds."""
+    """Return the evidence's pictures as data URLs, by time in seconds."""
     from lookout.video.motion import Fit
 
     times = sorted({at for answer in found.answers for at, _ in answer.seen_s[:PICTURES]})

@@ -1,4 +1,4 @@
-"""Gathers a run from the topics: the data of the page."""
+"""Gathers the page's data about a run from the topics."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def place_of(ref: RecordRef) -> Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvidenceFrame:
-    """One frame that the model saw: where its pixels are, and which merge groups were computed. `keep`: bool
-    [rows, cols] on the grid of merge groups.
+    """A frame that the model saw. It says where the pixels are, and which merge groups were computed (`keep`:
+    bool [rows, cols] on the grid of merge groups).
     """
 
     epoch: int
@@ -60,7 +60,7 @@ class EvidenceFrame:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One outcome of one watch."""
+    """A window's outcome for a watch."""
 
     epoch: int
     window: int
@@ -111,7 +111,7 @@ class CameraRun:
     )  # by epoch, window and watch
     incidents: dict[str, ReportedIncident] = field(default_factory=dict)
     frames: dict[Place, FramesRecord] = field(default_factory=dict)
-    segments: set[Place] = field(default_factory=set)  # accounted for by frames, events or dead letters
+    segments: set[Place] = field(default_factory=set)  # those with frames, an event or a dead letter
     dead: list[UnusedRecord] = field(default_factory=list)
     decoded: int = 0
     corrupt: int = 0
@@ -144,7 +144,7 @@ class CameraRun:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """Tokens kept and tokens of dense windows, over all windows."""
+        """Number of kept tokens and of the dense windows' tokens, over all windows."""
         return sum(c.tokens_kept for c in self.costs.values()), sum(
             c.tokens_total for c in self.costs.values()
         )
@@ -176,8 +176,8 @@ class FleetRecord:
         return self.cameras.setdefault(identity, CameraRun(identity))
 
     def take(self, message: Message) -> Alert | UnusedRecord | None:
-        """Add one record of any of `TOPICS`; return it if it is an alert or an unusable record, for a live
-        display.
+        """Add a record of any of `TOPICS`. Return it for a live display if it is an alert or an unusable
+        record; otherwise None.
         """
         self.events += 1
         topic = message.topic()

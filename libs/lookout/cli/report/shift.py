@@ -26,34 +26,34 @@ if TYPE_CHECKING:
     from lookout.v1.gateway_pb2 import ShiftReport
 
 _SHIFT_S = 8 * 3600
-#: topics with people's actions, labels and the watches, which are read from their beginning: records may be
-#: older than the incidents that they concern
+#: topics with people's actions, labels and the watches. They are read from their beginning, because records
+#: may be older than the incidents that they concern
 _SAID = (LABELS.name, ACTIONS.name, WATCHES.name, CAMERAS.name)
 _DECIDED = (ALERTS.name, VERDICTS.name)
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftTables:
-    """A gateway's tables, filled from topics by the caller in one transaction."""
+    """A gateway's tables, which the caller fills from topics in one transaction."""
 
     records: Records
     batch: Batch
 
     def take(self, message: Message) -> None:
-        """Take a record of any topic; records that a report does not use are ignored."""
+        """Add a record of any topic; records that a report does not use are ignored."""
         if message.topic() in _DECIDED or message.topic() in _SAID:
             self.records.take(self.batch, message)
 
     def report(
         self, cameras: Sequence[str], begin_ms: int, end_ms: int, writer: ProseWriter | None = None
     ) -> ShiftReport:
-        """Make a report about a range of time from the records taken.
+        """Return a report about a range of time, from the records that were added.
 
         Args:
             cameras: Ids and patterns.
             begin_ms: Unix milliseconds.
             end_ms: Unix milliseconds, after `begin_ms`.
-            writer: Lets a model write prose as well; None: no prose.
+            writer: Has a model write prose, too; None: no prose.
         """
         from lookout.services.gateway.history.shift import shift_report
         from lookout.services.gateway.history.shift_text import sentences
@@ -98,8 +98,8 @@ def shift_tables(bootstrap: str) -> Iterator[ShiftTables]:
 
 
 def prose_writer() -> ProseWriter:
-    """Return the model that `LOOKOUT_PROSE_URL` and `LOOKOUT_PROSE_MODEL` name, as for a gateway. Its address
-    may be private without `LOOKOUT_URI_NETWORKS`, because the user of the command chooses it.
+    """Return a writer that uses the model in `LOOKOUT_PROSE_URL` and `LOOKOUT_PROSE_MODEL`, as a gateway
+    does. The address may be private without `LOOKOUT_URI_NETWORKS`, because the command's user chooses it.
 
     Raises:
         CliError: The variables are not set.

@@ -53,8 +53,8 @@ def test_instances_count_together(redis_client: redis.Redis) -> None:
     first.exchange()
     for instance in (first, second):
         assert instance.refusal("acme") == (
-            "quota: tenant 'acme' used its 100 bytes of segments in 60 s: wait for the next interval, or send "
-            "or ask less, or raise bytes in LOOKOUT_TENANT_QUOTAS"
+            "quota: tenant 'acme' used its 100 bytes of segments in 60 s: wait for the next interval, or "
+            "send or ask less, or raise bytes in LOOKOUT_TENANT_QUOTAS"
         )
         assert instance.refusal("globex") is None
     clock.now += 60

@@ -164,7 +164,7 @@ def test_material_that_cannot_be_used_gets_one_clear_error(tmp_path: Path) -> No
         (tmp_path / "gone", (), "gone does not exist"),
         (tmp_path / "gone.csv", (), "gone.csv does not exist"),
         (tmp_path / "empty", (), "empty holds no clip"),
-        (tmp_path / "labels.csv", ("A?",), "the labels file has the questions"),
+        (tmp_path / "labels.csv", ("A?",), "the labels file already has the questions"),
     ):
         with pytest.raises(CliError, match=words):
             read_material(tiny, source, asked)

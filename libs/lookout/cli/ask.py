@@ -149,11 +149,7 @@ def ask(
         )
     refuse_given(context, ("recall", "bootstrap"), "works only with a fleet: give --fleet as well")
     if (path := Path(source)).is_dir():
-        refuse_given(
-            context,
-            ("memory", "keep"),
-            "works only for a file, because a folder's memories are used as they are",
-        )
+        refuse_given(context, ("memory", "keep"), "works only for a file: a folder's memories do not change")
     _ask_files(
         path,
         asked(question),

@@ -201,9 +201,7 @@ def publish(
     """
     cameras = {file: camera_of(camera, file) for file in sources_of(source)}
     if mask and whole:
-        raise CliError(
-            "--mask cuts and re-encodes files, but --whole sends them as they are: choose one of the two"
-        )
+        raise CliError("--mask re-encodes files, but --whole sends them as they are: choose one of the two")
     labels, address = _labels(tenant, priority), find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
     masks = _masks_of(address, cameras.values()) if mask else None

@@ -1,2 +1,3 @@
-"""From bytes to samples: segments, recordings, motion vectors, and the sandbox that decodes untrusted
-bytes."""
+"""Turns bytes into samples: segments, recordings, motion vectors, and the sandbox that decodes untrusted
+bytes.
+"""

@@ -222,7 +222,7 @@ def test_the_answers_of_a_job_make_a_page(fleet: OneProcessFleet, past: Backtest
     assert "have no curves" in text
     assert CROWD.question in text
     assert refused.exit_code != 0
-    assert "a page is .html, .htm" in str(refused.exception)
+    assert "this command writes only .html, .htm" in str(refused.exception)
 
 
 @pytest.mark.slow

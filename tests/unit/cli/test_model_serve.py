@@ -109,7 +109,7 @@ def test_allowed_answers_are_answered_with_one_of_them(port: int, tmp_path: Path
         (body(QUESTION, "data:image/jpeg;base64,AAAA"), KEY, 400, ""),
         (body(QUESTION, "http://127.0.0.1/picture"), KEY, 400, "image_url"),
         (body("", "data:image/jpeg;base64,AAAA"), KEY, 400, ""),
-        (body(QUESTION), KEY, 400, "1 to 16 image_url, not 0"),
+        (body(QUESTION), KEY, 400, "1 to 16 pictures (image_url), not 0"),
         (body(QUESTION, *["data:image/jpeg;base64,AAAA"] * 17), KEY, 400, "not 17"),
         (body(QUESTION, *grey(), "data:image/jpeg;base64,AAAA"), KEY, 400, "1 of 2 pictures"),
         (b"{", KEY, 400, "messages"),

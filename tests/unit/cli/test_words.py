@@ -108,7 +108,7 @@ def test_a_locale_of_ascii_is_no_traceback(name: str, message: str, tmp_path: Pa
         ),
         (
             ["ask", ".", "Is it?", "--memory", "2h"],
-            "--memory works only for a file, because a folder's memories",
+            "--memory works only for a file: a folder's memories",
         ),
         (
             ["analyze", "a.mp4", "-q", "Is it?", "--wait"],

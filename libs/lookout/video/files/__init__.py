@@ -1,4 +1,4 @@
-"""Whole recordings: their bytes, their frame table, and samples decoded in parallel between keyframes.
+"""Reads whole recordings: their bytes, their frame table, and samples decoded in parallel between keyframes.
 
 Modules that need FFmpeg are imported lazily, when one of their names is first used.
 """

@@ -23,11 +23,11 @@ from lookout.video.segments.sets import with_sets
 from lookout.video.segments.types import CodecError, Limits, Reason
 
 CLIP_BYTES = 256 * 1024 * 1024
-"""Largest clip in bytes: a decoder process keeps three copies of it in memory."""
+"""Maximum bytes of a clip, of which a decoder process keeps three copies in memory."""
 CLIP_CONTAINERS = {
     **dict.fromkeys(MOV_CODECS, "mov"),
     **dict.fromkeys(MP4_CODECS, "mp4"),
-    "vp8": "webm",  # browsers play it there
+    "vp8": "webm",  # browsers play VP8 in WebM
 }
 _MICROSECONDS = Fraction(1, 1_000_000)
 
@@ -38,8 +38,8 @@ class RecordingClip:
 
     Attributes:
         data: The file.
-        start_us: Time of its first picture, counted from the recording's first.
-        end_us: Time at which its last picture ends, counted likewise.
+        start_us: Time of its first picture, counted from the recording's first picture.
+        end_us: Time at which its last picture ends, counted from the recording's first picture.
         frames: Pictures that it shows.
         container: mp4, or mov or webm for codecs that MP4 cannot carry.
     """
@@ -71,7 +71,7 @@ class _Stamps:
     time_base: Fraction
     pts: dict[int, int]
     dts: dict[int, int]
-    duration: int | None  # of every packet; None: each packet's own
+    duration: int | None  # the same for every packet; None: as each packet states
 
 
 def clip(
@@ -79,16 +79,16 @@ def clip(
 ) -> RecordingClip:
     """Cut a range of a recording into a file that plays on its own, without re-encoding and without sound.
 
-    The clip begins with the last keyframe before the range, or with the first one in the range if none
-    precedes it. It ends with the last picture before the range's end. Pictures stored before that one are
-    included, so the clip may end a few pictures later.
+    The clip begins with the last keyframe before the range; if there is none, with the first keyframe in the
+    range. It ends with the last picture before the range's end. Pictures that are stored before that picture
+    are included, so the clip may end a few pictures later.
 
     Args:
         source: The recording.
         limits: Limits on what is read.
         scan: The recording's packets.
         range_us: Begin and end (excluded) of the range, counted from the recording's first picture.
-        max_bytes: Largest clip.
+        max_bytes: Maximum bytes of the clip.
 
     Raises:
         CodecError: The range cannot be cut: REQUEST, NO_KEYFRAME, NO_DECODER, BYTES or UNREADABLE.
@@ -112,7 +112,7 @@ def _range_of(table: FrameTable, start_us: int, end_us: int) -> _Range:
     """Return the packets of a range.
 
     Raises:
-        CodecError: The range holds no picture, or its packets cannot form a clip.
+        CodecError: The range has no picture, or its packets cannot form a clip.
     """
     order, times = table.times()
     if end_us <= start_us or end_us <= 0 or not times or start_us > times[-1]:
@@ -140,7 +140,7 @@ def _keyframe(table: FrameTable, order: np.ndarray, begin: int, end: int) -> int
     """Return the packet with which a clip of the pictures [begin, end) begins.
 
     Raises:
-        CodecError: With NO_KEYFRAME: no keyframe precedes the range or lies in it.
+        CodecError: With NO_KEYFRAME: there is no keyframe before the range or in it.
     """
     clean = np.flatnonzero(table.clean)
     packet = int(order[begin])
@@ -159,7 +159,7 @@ def _last(order: np.ndarray, begin: int, end: int) -> int:
     """Return the last packet needed for the pictures [begin, end) and for all pictures shown between them."""
     last = int(order[begin : max(end, begin + 1)].max())
     while True:
-        # A picture stored before `last` may be shown after others that are stored later.
+        # A picture stored before `last` may be shown after pictures that are stored later.
         newest = int(np.flatnonzero(order <= last)[-1])
         further = int(order[begin : newest + 1].max())
         if further == last:
@@ -179,7 +179,7 @@ def _check_hidden(table: FrameTable, run: _Range, shown: int) -> None:
     if any(table.pts[i] > table.pts[shown] for i in behind):
         raise CodecError(
             Reason.REQUEST,
-            f"an edit list leaves out pictures within the range ({run.start_us / 1e6:g} s to "
+            f"an edit list hides pictures within the range ({run.start_us / 1e6:g} s to "
             f"{run.end_us / 1e6:g} s), which a clip cannot do; choose a shorter range without them",
         )
 
@@ -213,7 +213,7 @@ def _stamps(table: FrameTable, run: _Range, packets: list[int], reordering: bool
 
 
 def _decoding_times(pts: dict[int, int]) -> dict[int, int]:
-    """Return rising decoding times, early enough that no picture is shown before it is decoded."""
+    """Return increasing decoding times, early enough that no picture is shown before it is decoded."""
     ordered = sorted(pts.values())
     delay = max(late - early for late, early in zip(ordered, pts.values(), strict=True))
     return {i: time - delay for i, time in zip(pts, ordered, strict=True)}

@@ -1,11 +1,11 @@
-"""Versions of an HTTP server's content, so that all ranges of a file come from the same bytes."""
+"""Identifies the version of a file on an HTTP server, so that all its ranges come from the same bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
-#: longest version in characters; longer ones are not sent back to the server
+#: maximum number of characters of a version; a longer version is not sent back to the server
 _CHARACTERS: Final = 120
 
 

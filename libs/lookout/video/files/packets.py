@@ -25,7 +25,7 @@ class PacketReader:
         limits: Limits on what is read.
         table: The recording's packets, from a scan.
         kept: All packets, if the scan kept them; then nothing is read again.
-        begun: An open video to use instead of opening one, and the packets already read from its start.
+        begun: An open video to use, and the packets already read from its start; None: open the source.
         probe: Whether FFmpeg probes the stream, see `Video`.
         seek: Whether seeking is allowed, see `Scan.steady`.
     """
@@ -45,7 +45,7 @@ class PacketReader:
         self.seeks, self._probe = 0, probe
         self._may_seek = seek
         self._opened = ExitStack()
-        self._next = 0  # number of the next packet the demuxer will give
+        self._next = 0  # number of the demuxer's next packet
         self._held: list[tuple[int, av.Packet]] = []  # already read, but may be requested again
         if begun is not None:
             self._video, first = begun
@@ -62,7 +62,7 @@ class PacketReader:
 
     @property
     def video(self) -> Video:
-        """The open video. A call of `packets` may replace it."""
+        """The open video, which a call of `packets` may replace."""
         return self._video
 
     def __enter__(self) -> PacketReader:
@@ -89,10 +89,16 @@ class PacketReader:
     def _read(self) -> tuple[int, av.Packet]:
         packet = next(self._stream, None)
         if packet is None:
-            raise CodecError(Reason.UNREADABLE, f"{self._source.name} now ends at packet {self._next}")
+            raise CodecError(
+                Reason.UNREADABLE,
+                f"{self._source.name} now ends at packet {self._next}, so "
+                f"it has changed since it was scanned",
+            )
         if not self._is(packet, self._next):
             raise CodecError(
-                Reason.UNREADABLE, f"{self._source.name}: packet {self._next} differs from the packet table"
+                Reason.UNREADABLE,
+                f"{self._source.name}: packet {self._next} differs from the packet "
+                f"table, so the recording has changed since it was scanned",
             )
         self._next += 1
         return self._next - 1, packet
@@ -113,8 +119,8 @@ class PacketReader:
                 self._held.append((number, packet))
                 self._next = number + 1
                 return
-        # The seek led elsewhere (MPEG-TS has no index). Packets have known numbers only if they are read from
-        # the start.
+        # The seek led to another packet (MPEG-TS has no index). Packets' numbers are known only if packets
+        # are read from the start.
         self._may_seek = False
         self._open()
 

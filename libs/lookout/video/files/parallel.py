@@ -33,15 +33,16 @@ from lookout.video.segments.skipping import decode_wanted
 from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
 AT_ONCE = 0.85
-"""Speed of each thread if several decode the pictures of one interval; a single thread has 1."""
+"""Speed of each thread, if several threads decode the pictures of one interval, relative to a single "
+"thread."""
 WORTH = 0.95
-"""Fewer workers are chosen only if their time is below this share of the best time with more workers, because
-more workers use less CPU time."""
+"""Fewer workers are chosen only if their time is below this share of the best time with more workers. "
+"Otherwise more workers are better, because they use less CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFrame:
-    """One sampled frame. pixels: uint8 [height, width, 3] RGB, owned by the reader."""
+    """A sampled frame. `pixels`: uint8 [height, width, 3] RGB, which the reader may keep."""
 
     position: int  # among the samples
     index: int  # among the recording's frames, in presentation order
@@ -58,7 +59,7 @@ class DecodeWork:
     """Counters of one decode."""
 
     packets: int = 0  # in the recording
-    fed: int = 0  # given to a decoder; packets where intervals overlap count twice
+    fed: int = 0  # given to a decoder; packets in two intervals count twice
     skipped: int = 0  # of `fed`, not decoded because nothing refers to them
     frames: int = 0  # decoded
     painted: int = 0
@@ -70,7 +71,7 @@ class DecodeWork:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A recording's packet table, and what else a scan found out.
+    """A recording's packet table, and the other results of a scan.
 
     Attributes:
         table: The packets.
@@ -97,14 +98,15 @@ class Scan:
 
 @contextmanager
 def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
-    """Open and scan a recording: from the container's index if that suffices, else by reading every packet.
+    """Open and scan a recording, from the container's index if that suffices, otherwise by reading every
+    packet.
 
     Raises:
         CodecError: The recording cannot be decoded; `reason` says why.
     """
     with ExitStack() as opened:
         video = opened.enter_context(open_video(source, limits, probe=False))
-        # A second handle: reading the index must not move the opened video's position.
+        # A second handle, because reading the index must not move the opened video's position.
         with source.open() as file:
             indexed = indexed_table(video, file)
         if indexed is not None:
@@ -127,11 +129,12 @@ class _Interval:
 
 
 def threads_per_worker(loads: Sequence[int], threads: int) -> list[int]:
-    """Return how many threads each worker should have so that intervals of these loads, taken in order, are
-    finished soonest."""
+    """Return the number of threads of each worker with which intervals of these loads, taken in order, are
+    finished soonest.
+    """
     best, least = [1], float("inf")
-    # From many workers to few: threads inside one decoder gain less than a second decoder (`AT_ONCE`), so
-    # fewer workers have to win clearly (`WORTH`).
+    # Tried from many workers to few. Threads inside one decoder gain less than a second decoder (`AT_ONCE`),
+    # so fewer workers must be clearly faster (`WORTH`).
     for workers in range(min(threads, len(loads)), 0, -1):
         counts = [threads // workers + (i < threads % workers) for i in range(workers)]
         speeds = [1.0 if count == 1 else AT_ONCE * count for count in counts]
@@ -155,8 +158,8 @@ class FileDecoder:
         source: A path, a URL, bytes, or a `Source`.
         width: Width of the model's input in pixels.
         height: Height of the model's input in pixels.
-        grid: Where to sample (default: two frames a second).
-        picks: Frames to return instead of a grid's; distinct, in presentation order.
+        grid: The sampling grid (default: two frames per second).
+        picks: Frames to return instead of those of a grid; distinct, in presentation order.
         fit: How a picture is fitted into an input of another shape.
         start_us: Begin of the time range, counted from the first frame.
         end_us: End of the time range, excluded; None: to the end.
@@ -164,7 +167,8 @@ class FileDecoder:
         intervals: Number of intervals (default: four per thread, more in long recordings to bound memory).
         lookahead: Samples that may wait for the reader.
         skip: Whether to skip pictures that nothing refers to; False decodes every packet of a range.
-        exact: Decode damaged ranges again together with the group before, as a plain decoder would.
+        exact: Whether to decode damaged ranges again together with the previous group, which gives the
+            result of a plain decoder.
         limits: Limits on what is read.
         scan: The recording's scan, if there is one already.
         video: The open video of `scan`, not read any further since the scan.
@@ -200,7 +204,7 @@ class FileDecoder:
         self.source = source_of(source)
         self.width, self.height, self.fit, self.limits = width, height, fit, limits
         self.skip, self.exact, self.threads = skip, exact, threads
-        self._first = opened or ExitStack()  # the opened video of the scan serves the first threads as well
+        self._first = opened or ExitStack()  # the scan's video is also used by the first threads
         if scan is None:
             video, scan = self._first.enter_context(scanned(self.source, limits))
         self._scanned, self._begun_packets = video, scan.first
@@ -313,7 +317,7 @@ class FileDecoder:
         try:
             job()
         except BaseException as error:
-            # The reader raises the error; raised in a thread, it would go unnoticed.
+            # Passed to the reader, because an error raised in a thread would go unnoticed.
             self._ring.fail(error)
 
     def _feed(self, plan: Sequence[Sequence[PacketRange]], workers: int) -> None:
@@ -380,9 +384,10 @@ class FileDecoder:
         packets: tuple[av.Packet, ...],
         at_once: bool,
     ) -> bool:
-        """Decode a range from scratch; return False if it is damaged and `exact`, so that the rest must be
-        repaired. With pictures decoded in parallel (`at_once`), FFmpeg may silently drop some after an error,
-        so a missing picture counts as damage."""
+        """Decode a range with a fresh decoder. Return False if the range is damaged and `exact` is set, so
+        that the rest must be repaired. If pictures are decoded in parallel (`at_once`), FFmpeg may silently
+        drop pictures after an error, so a missing picture counts as damage.
+        """
         delivery = SampleDelivery(self._ring, run.wanted, self._positions)
         refused_before, frames, damaged = video.refused, 0, False
         for batch in self._frames(video, run, packets):
@@ -406,7 +411,7 @@ class FileDecoder:
     def _frames(
         self, video: Video, run: PacketRange, packets: tuple[av.Packet, ...]
     ) -> Iterator[list[av.VideoFrame]]:
-        """Yield the frames that each packet completes, then those still in the decoder."""
+        """Yield the frames that each packet completes, and then the frames that are still in the decoder."""
         if self.skip:
             yield from decode_wanted(video, packets, run.wanted)
         else:
@@ -415,11 +420,12 @@ class FileDecoder:
         yield video.decode(None)
 
     def _repair(self, painter: Painter, run: PacketRange) -> bool:
-        """Decode a damaged range as a plain decoder would, which conceals damage with earlier pictures.
+        """Decode a damaged range with the result of a plain decoder, which conceals damage with earlier
+        pictures.
 
-        Those come from the group before, which is therefore decoded whole. If that group is damaged as well,
-        one thread decodes the recording in order from its beginning, the other threads stop, and the method
-        returns False.
+        These pictures come from the previous group, which is therefore decoded completely. If that group is
+        also damaged, one thread decodes the recording in order from its beginning, the other threads stop,
+        and the method returns False.
         """
         before = np.flatnonzero(self.table.clean[: run.first])
         lead = int(before[-1]) if len(before) else 0
@@ -468,8 +474,8 @@ class FileDecoder:
     def _in_order(self) -> None:
         """Decode the file in order and deliver every sample that is still missing."""
         positions = {self._name(pick): i for i, pick in enumerate(self.picks)}
-        # Missing samples are marked before later ones wait for room: the reader makes room only once it has
-        # them.
+        # Missing samples are marked before later samples wait for room, because the reader makes room only
+        # once it knows the missing ones.
         delivery = SampleDelivery(self._ring, frozenset(positions), positions)
         painter, index = Painter(), 0
         with self._busy(), open_video(self.source, self.limits) as video:

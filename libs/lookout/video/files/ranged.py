@@ -1,4 +1,4 @@
-"""A remote recording that is read in ranges; recently used pieces stay in memory."""
+"""Reads a remote recording in ranges, and keeps recently used pieces in memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from lookout.video.files.source import PositionReader
 from lookout.video.segments.container import ByteSource
 
 PIECE = 16 << 10
-"""Smallest read in bytes: enough to tell whether decoding can begin at a keyframe, or for an index's head."""
+"""Smallest read in bytes, which suffices to tell whether decoding can begin at a keyframe, or for the "
+"head of an index."""
 RUN = 64
-"""Most pieces in one read. The first read is of one piece; the count doubles while reading is sequential."""
+"""Maximum number of pieces in one read. The first read has one piece; the number doubles while reading "
+"is sequential."""
 CACHED = 4096
 """Pieces kept in memory."""
 
@@ -36,7 +38,7 @@ class RangedSource:
         self.name, self.size = name, size
         self._read, self._cached = read, cached
         self._pieces: OrderedDict[int, bytes] = OrderedDict()
-        self._run_ends: dict[int, int] = {}  # by piece: length of the run that ended with it
+        self._run_ends: dict[int, int] = {}  # by piece: length of the sequential run that ended there
         self._lock = threading.Lock()
 
     @contextmanager

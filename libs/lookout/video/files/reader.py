@@ -29,17 +29,17 @@ from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 class VideoReader(RecordingReader):
     """Random access to the frames of a recording.
 
-    Packets are counted once when the reader is created: from the index of an MP4 file, else by reading them.
-    Every `sample` and `read` decodes only what its frames need, on several threads. Results are byte for byte
-    those of decoding every frame in order. A reader may be passed to other processes, by fork or by pickling
-    (workers of a `DataLoader`): each opens the recording for itself.
+    Packets are counted once, when the reader is created: from the index of an MP4 file, otherwise by reading
+    them. Every `sample` and `read` decodes only what its frames need, on several threads. Results equal those
+    of decoding every frame in order, byte for byte. A reader may be passed to other processes, by fork or by
+    pickling (for example to workers of a `DataLoader`). Each process opens the recording separately.
 
     Args:
         source: A path, an http(s) URL (read in range requests), bytes, a file object, or a `Source`.
         limits: Limits on what is read.
 
     Raises:
-        CodecError: The source cannot be read or holds no video.
+        CodecError: The source cannot be read or has no video.
     """
 
     def __init__(self, source: Given, *, limits: Limits = FILE_LIMITS) -> None:
@@ -68,7 +68,7 @@ class VideoReader(RecordingReader):
         return _opened_again, (self.source, self._limits)
 
     def close(self) -> None:
-        """Release the packets and, for a URL, its connections; later reads fail."""
+        """Release the packets and a URL's connections. Later reads fail."""
         self._closed = True
         self.scan, self._video = Scan(self.scan.table, damage=self.scan.damage), None
         self._opened.close()
@@ -102,10 +102,10 @@ class VideoReader(RecordingReader):
         return clip(self.source, self._limits, self.scan, (start_us, end_us), max_bytes)
 
     def _check_open(self) -> None:
-        """Raise if the reader was closed.
+        """Check that the reader was not closed.
 
         Raises:
-            CodecError: With CLOSED.
+            CodecError: With CLOSED: the reader was closed.
         """
         if self._closed:
             raise CodecError(Reason.CLOSED, f"{self.facts.name} was closed: open it again")
@@ -134,7 +134,7 @@ class DecodedSampling(Sampling):
 
     def __iter__(self) -> Iterator[FileFrame]:
         self._check_open()
-        # The decoder's threads end with its iterator, even if `check_open` raises.
+        # The decoder's threads end together with its iterator, even if `check_open` raises.
         with closing(iter(self.decoder)) as frames:
             for frame in frames:
                 yield frame

@@ -1,4 +1,4 @@
-"""The part that all readers of recordings share: choosing frames, reading them, reporting gaps."""
+"""What all readers of recordings share: they choose frames, read them, and report gaps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lookout.video.segments.picture import orientation
 from lookout.video.segments.sampling import Pick, SamplingGrid
 from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
-#: larger values are rejected as mistakes
+#: maximum samples per second; larger values are rejected as mistakes
 _MOST_THREADS, _MOST_WAITING, _MOST_PIXELS = 1024, 1_000_000, 16_384
 
 Progress = Callable[[int, int], None]
@@ -61,7 +61,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class RecordingFacts:
-    """Facts of a recording, from its packets alone.
+    """Facts about a recording, which its packets alone give.
 
     Attributes:
         name: Path or URL.
@@ -69,9 +69,9 @@ class RecordingFacts:
         codec: Name of the codec.
         width: Width of the coded picture in pixels.
         height: Height of the coded picture in pixels.
-        frames: Packets that hold a frame.
-        keyframes: Frames at which decoding can begin.
-        fps: Nominal frames a second.
+        frames: Number of packets with a frame.
+        keyframes: Number of frames at which decoding can begin.
+        fps: Nominal frames per second.
         duration_us: From the first frame to the end of the last.
         damage: Why the packets end early, if they do.
         promised_us: Length that the container claims; 0 if it claims none.
@@ -133,8 +133,9 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Frames in one array. pixels: uint8 [n, height, width, 3] RGB; times_us: int64 [n], times of the frames;
-    gaps: ranges that could not be decoded, whose frames are missing."""
+    """Frames in one array. `pixels`: uint8 [n, height, width, 3] RGB; `times_us`: int64 [n], the frames'
+    times; `gaps`: ranges that could not be decoded and whose frames are missing.
+    """
 
     pixels: U8
     times_us: np.ndarray
@@ -184,7 +185,7 @@ class RecordingReader(_Closable):
         self.facts, self.table = facts, table
         self._order, self._times = table.times()
         if not self._times:
-            raise CodecError(Reason.NO_FRAMES, f"{facts.name} holds no packet of video")
+            raise CodecError(Reason.NO_FRAMES, f"{facts.name} has no packet of video")
 
     def __repr__(self) -> str:
         facts = self.facts
@@ -199,13 +200,16 @@ class RecordingReader(_Closable):
 
     @property
     def times_us(self) -> np.ndarray:
-        """int64 [frames]: time of every frame in presentation order, counted from the first."""
+        """int64 [frames]: time of every frame in microseconds since the first frame, in presentation
+        order.
+        """
         return np.asarray(self._times, np.int64)
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """Stretches longer than ten seconds and than ten usual frame intervals without packets, although none
-        were lost."""
+        """Stretches without packets although no packet was lost, longer than ten seconds and than ten usual
+        frame intervals.
+        """
         return holes_of(self._times, round(1e6 / max(1e-3, self.facts.fps)))
 
     @property
@@ -215,12 +219,12 @@ class RecordingReader(_Closable):
 
     @property
     def fps(self) -> float:
-        """Nominal frames a second."""
+        """Nominal frames per second."""
         return self.facts.fps
 
     @property
     def duration(self) -> float:
-        """Seconds from the first frame to the end of the last."""
+        """Seconds from the first frame to the end of the last frame."""
         return self.facts.duration_us / 1e6
 
     def __getitem__(self, index: SupportsIndex | slice) -> U8:
@@ -254,7 +258,7 @@ class RecordingReader(_Closable):
                 "several, and read(times_s=...) times"
             ) from None
 
-    #: unset: `in` would decode every frame to compare it
+    #: not supported, because `in` would decode and compare every frame
     __contains__: ClassVar[None] = None
 
     def __iter__(self) -> Iterator[U8]:
@@ -273,19 +277,20 @@ class RecordingReader(_Closable):
         start_us: int = 0,
         end_us: int | None = None,
     ) -> list[Pick]:
-        """Choose the frames that `sample` would return, as plain data that can be split and passed on.
+        """Return the frames that `sample` would decode, as plain data that can be split and passed on.
 
         Args:
-            fps: Samples a second on a grid. An I-frame within half a step is preferred to the nearest frame.
+            fps: Samples per second on a grid. An I-frame within half a step is preferred to the nearest
+                frame.
             times_us: Times in whole microseconds instead: the frames shown at these times, each once.
-            times_s: The same in seconds.
+            times_s: Times in seconds instead of microseconds.
             indices: Presentation indexes instead; negative ones count from the end.
             start_us: Begin of the range.
             end_us: End of the range, excluded.
 
         Raises:
             CodecError: Not exactly one of `fps`, `times_us`, `times_s` and `indices` is given, or a frame
-                lies outside the recording.
+                is outside the recording.
         """
         request = self._asked(times_us, times_s, indices)
         if (fps is None) == (request is None):
@@ -319,7 +324,8 @@ class RecordingReader(_Closable):
         lookahead: int = 64,
         intervals: int | None = None,
     ) -> Sampling:
-        """Decode the chosen frames and return them one by one, while later ones are still being decoded.
+        """Return an iterator over the chosen frames, which yields each frame while later frames are still
+        being decoded.
 
         Args:
             fps: See `picks`.
@@ -370,8 +376,8 @@ class RecordingReader(_Closable):
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> Samples:
-        """Return the chosen frames as one array. With times or indices, it has one row for each of them, in
-        the order given.
+        """Return the chosen frames as one array. With times or indices, the array has one row for each, in
+        the given order.
 
         Args:
             fps: See `sample`.
@@ -407,7 +413,7 @@ class RecordingReader(_Closable):
         if request is not None:
             inside = set(order)
             order = [index for index in request.tolist() if index in inside]
-        # A time or index may be given twice; its frame was decoded once.
+        # A time or index may be given twice, but its frame is decoded only once.
         rows = [row_of[index] for index in order if index in row_of]
         times = self.times_us[[index for index in order if index in row_of]]
         if rows != list(range(len(picks))):
@@ -420,7 +426,7 @@ class RecordingReader(_Closable):
         Args:
             start_us: Begin of the range; the clip begins with the last keyframe before it.
             end_us: End of the range, excluded.
-            max_bytes: Largest clip.
+            max_bytes: Maximum bytes of the clip.
 
         Raises:
             CodecError: The range cannot be cut.
@@ -445,8 +451,9 @@ class RecordingReader(_Closable):
     def _asked(
         self, times_us: Sequence[int] | None, times_s: Sequence[float] | None, indices: Sequence[int] | None
     ) -> np.ndarray | None:
-        """Return the presentation index of every frame requested by time or index; None if neither was
-        given."""
+        """Return the presentation index of every frame that was requested by time or index; None if neither
+        was given.
+        """
         if sum(option is not None for option in (times_us, times_s, indices)) > 1:
             raise CodecError(Reason.REQUEST, "give exactly one of fps, times_us, times_s and indices")
         if times_us is not None:
@@ -458,7 +465,8 @@ class RecordingReader(_Closable):
                 raise CodecError(Reason.REQUEST, f"times_s takes seconds, not {_text(times_s)}") from None
             if seconds.ndim != 1 or not (np.abs(seconds) < FILE_LIMITS.seconds).all():
                 raise CodecError(
-                    Reason.REQUEST, "times_s has a value that is not a time, or too late for any recording"
+                    Reason.REQUEST,
+                    "times_s has a value that is not a time, or that is too late for any recording",
                 )
             return self._shown(np.round(seconds * 1e6).astype(np.int64))
         if indices is None:
@@ -489,12 +497,14 @@ class RecordingReader(_Closable):
 
 
 def _refused(text: str) -> CodecError:
-    """Return the error of an invalid request."""
+    """Return the error for an invalid request."""
     return CodecError(Reason.REQUEST, text)
 
 
 def _text(value: object) -> str:
-    """Return a value as a short text; Python's repr fails for numbers with thousands of digits."""
+    """Return a value as a short text, even a number with thousands of digits, for which Python's repr
+    fails.
+    """
     try:
         return f"{value!r:.80}"
     except ValueError:
@@ -505,7 +515,7 @@ def _check_size(size: tuple[int, int] | None) -> None:
     """Check that a size is a valid picture size.
 
     Raises:
-        CodecError: With REQUEST.
+        CodecError: With REQUEST: it is not.
     """
     if size is None:
         return
@@ -523,7 +533,9 @@ def _whole_numbers(values: Sequence[int], name: str, unit: str) -> np.ndarray:
 
 
 class Sampling(_Closable):
-    """Sampled frames in order. Iterate once; to stop early, call `close` or use a `with` block."""
+    """An iterator over sampled frames, in order, which can be used once. To stop early, call `close` or use a
+    `with` block.
+    """
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -539,7 +551,7 @@ class Sampling(_Closable):
     @property
     @abstractmethod
     def lost(self) -> Mapping[int, str]:
-        """Why samples could not be decoded so far, by pts."""
+        """Reasons why samples could not be decoded so far, by pts."""
 
     @property
     @abstractmethod
@@ -560,8 +572,9 @@ UNDECODABLE = "damaged: no frame could be decoded"
 
 
 def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], end_us: int) -> tuple[Gap, ...]:
-    """Return missing samples (reason by pts) as time ranges, each from its first missing sample to the next
-    decoded one, or to `end_us`."""
+    """Return the time ranges of missing samples (`lost`: reason by pts). Each range begins at its first
+    missing sample and ends at the next decoded sample, or at `end_us`.
+    """
     gaps: list[Gap] = []
     begun: list[Pick] = []
     for pick in picks:
@@ -584,7 +597,7 @@ def broken_off(facts: RecordingFacts) -> tuple[Gap, ...]:
 
 
 def facts_of(name: str, stream: StreamFacts, table: FrameTable) -> RecordingFacts:
-    """Return the facts of a recording, from its packets."""
+    """Return the facts about a recording, from its packets."""
     _, times = table.times()
     nominal = max(1, round(1e6 / float(table.fps)))
     step = int(np.median(np.diff(times))) if len(times) > 2 else nominal

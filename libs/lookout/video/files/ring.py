@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lookout.video.motion.types import U8, Picture
 
-REORDER = 16  # frames by which H.264 and HEVC may output a picture after a later one was decoded
+REORDER = 16  # H.264 and HEVC may output a picture up to this many frames late
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Ring:
         self._changed = threading.Condition()
 
     def put(self, position: int, sample: RingSample) -> bool:
-        """Add a sample, waiting for room; return False if the reader has stopped."""
+        """Add a sample once there is room; return False if the reader has stopped."""
         with self._changed:
             if position >= self.read + self.capacity:
                 name = threading.get_ident()
                 self._stalls[name] = time.perf_counter()
                 self._changed.wait_for(lambda: self.closed or position < self.read + self.capacity)
                 self._stalled_s += time.perf_counter() - self._stalls.pop(name)
-            # A sample may come twice, from a thread that decodes a range again: the first one counts.
+            # A sample may be added twice, if a thread decodes a range again. The first one is kept.
             if not self.closed and position >= self.read:
                 self._samples.setdefault(position, sample)
                 self._changed.notify_all()
@@ -70,7 +70,7 @@ class Ring:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop: the reader takes no more samples, and waiting threads return."""
+        """Stop the buffer, because the reader takes no more samples; waiting threads return."""
         with self._changed:
             self.closed = True
             self._changed.notify_all()
@@ -87,8 +87,9 @@ class Ring:
 
 
 class SampleDelivery:
-    """Delivers the samples of a packet range in order, each once enough frames have followed that no damage
-    found later can affect it."""
+    """Delivers the samples of a packet range in order. Each is delivered once so many frames have followed
+    that damage found later cannot affect it.
+    """
 
     def __init__(self, ring: Ring, wanted: frozenset[int], positions: dict[int, int]) -> None:
         self._ring, self._positions = ring, positions
@@ -99,7 +100,7 @@ class SampleDelivery:
 
     @property
     def complete(self) -> bool:
-        """Whether every sample was decoded: held or already delivered."""
+        """Whether every sample was decoded, that is, is held here or was already delivered."""
         return len(self.awaited) <= len(self._held)
 
     def hold(self, pts: int, sample: RingSample) -> None:
@@ -113,8 +114,9 @@ class SampleDelivery:
             self._deliver()
 
     def finish(self) -> int:
-        """Deliver the rest and mark samples that were not decoded as missing. Return how many samples were
-        delivered in all."""
+        """Deliver the remaining samples, and mark those that were not decoded as missing. Return the total
+        number of delivered samples.
+        """
         while self._held:
             self._deliver()
         for position in self.awaited:
@@ -123,7 +125,7 @@ class SampleDelivery:
 
     def _deliver(self) -> None:
         _, position, sample = self._held.pop(0)
-        # Frames come in order, so an earlier sample that is still awaited will not come.
+        # Frames come in order, so an earlier sample that has not come yet will not come.
         while self.awaited and self.awaited[0] <= position:
             earlier = self.awaited.pop(0)
             if earlier != position:

@@ -1,4 +1,4 @@
-"""The frame table of an MP4 or MOV file from its index alone (ISO/IEC 14496-12), reading only a few packets.
+"""Builds the frame table of an MP4 or MOV file from its index (ISO/IEC 14496-12), reading only a few packets.
 
 FFmpeg reports every sample's decoding time, size and position, but not its presentation time, which is in the
 track's `ctts` box. A table is built only if FFmpeg and the boxes agree, the first packets match the table,
@@ -23,24 +23,24 @@ from lookout.video.segments.types import CodecError
 CHECKED = 8
 """Packets that are read and compared with the index."""
 BOX_BYTES = 256 * 1024 * 1024
-"""Largest index that is read, in bytes."""
+"""Maximum bytes of an index that is read."""
 HEAD = 4096
 """Bytes of a keyframe that usually suffice to tell whether decoding can begin there."""
 
 
 class _UnfitError(Exception):
-    """The index does not suffice for a table."""
+    """The index is not sufficient for a table."""
 
 
 def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.Packet]] | None:
-    """Build the table of an open video, and return it with the first packets, which were read from `video`.
+    """Return the table of an open video, and its first packets, which were read from `video`.
 
     Args:
         video: Open, nothing read yet. If None is returned, it must be opened again before it is read.
         file: Another reader of the same bytes.
 
     Returns:
-        None if the container has no such index, or if the index and FFmpeg disagree.
+        The table and packets; None if the container has no such index, or if the index and FFmpeg disagree.
     """
     end = source_size(file)
     if video.container != "mp4" or end is None:
@@ -48,7 +48,7 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
     try:
         offsets, sizes = _samples(file, video.stream.id)
         dts, pos, key = _entries(video, sizes, end)
-        # FFmpeg moves all times forward where an offset is negative (`ctts` of version 1).
+        # If an offset is negative (`ctts` of version 1), FFmpeg moves all times forward.
         pts = dts + offsets + max(0, int(-offsets.min()))
         _check_plain(pts, dts, round(OUTLIER_US / (1_000_000 * video.time_base)))
         clean = _look_at_keyframes(video, file, pos, sizes, key)
@@ -63,13 +63,15 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
     lead, discard = Lead(video.codec, video.sets.length), np.zeros(len(pts), np.bool_)
     discard[: len(first)] = [lead.drops(packet) for packet in first]
     if lead.open and len(first) > 1:
-        return None  # there may be more such pictures after the packets read
+        return None  # more such pictures may follow the packets that were read
     columns = FrameColumns(pts, dts, key.astype(np.bool_), clean, sizes, discard)
     return table_of(video, columns), first
 
 
 def _entries(video: Video, sizes: I64, end: int) -> tuple[I64, I64, I64]:
-    """Return (decoding time, position, whether it is a keyframe) of every sample, as FFmpeg reports them."""
+    """Return the decoding time and position of every sample and whether it is a keyframe, as FFmpeg reports
+    them.
+    """
     entries = video.stream.index_entries
     if len(entries) == 0 or len(entries) != len(sizes):
         raise _UnfitError
@@ -84,7 +86,7 @@ def _check_plain(pts: I64, dts: I64, outlier: int) -> None:
     """Check that `StreamClock` would leave all time stamps unchanged.
 
     Raises:
-        _UnfitError: It might change some.
+        _UnfitError: `StreamClock` might change a time stamp.
     """
     steps, shown = np.diff(dts), np.sort(pts)
     plain = (steps > 0).all() and (steps <= outlier).all() and (shown[1:] > shown[:-1]).all()
@@ -95,11 +97,11 @@ def _check_plain(pts: I64, dts: I64, outlier: int) -> None:
 def _look_at_keyframes(
     video: Video, file: ByteSource, pos: I64, sizes: I64, key: I64
 ) -> npt.NDArray[np.bool_]:
-    """Return whether decoding can begin with a whole picture at each sample; clear `key` of samples that are
-    wrongly marked as keyframes.
+    """Return, for each sample, whether decoding can begin there with a whole picture; clear `key` for samples
+    that are wrongly marked as keyframes.
 
     Raises:
-        _UnfitError: A keyframe brings other parameter sets than the index has.
+        _UnfitError: A keyframe has parameter sets that differ from those in the index.
     """
     clean = key.astype(np.bool_)
     if video.codec not in ("h264", "hevc"):

@@ -1,4 +1,4 @@
-"""Sources of a recording's bytes: a file, bytes in memory, or a URL read in pieces."""
+"""Sources of a recording's bytes: a file, bytes in memory, or a URL that is read in pieces."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ PIECE = 1 << 20
 HELD = 32
 """Pieces of a URL kept in memory."""
 TRIES = 3
-"""Consecutive connections that may break without delivering a byte."""
+"""Maximum number of consecutive connections that break without delivering a byte."""
 CONNECTIONS = 64
-"""Most connections for one piece, however many bytes each of them delivers."""
+"""Maximum number of connections for one piece, however many bytes each of them delivers."""
 _LONGEST_NAME = 4096  # bytes of a path, PATH_MAX
 WEB_PAGES = ("text/html", "application/xhtml+xml")
 LONGEST = 1 << 40
-"""Largest recording behind a URL in bytes; a server that announces more is rejected."""
+"""Maximum bytes of a recording at a URL; a server that announces more is rejected."""
 PIECE_S = 120.0
-"""Deadline in seconds for a whole piece. Single waits have a shorter time-out, but a server that sends a byte
-now and then never exceeds it."""
+"""Deadline in seconds for a whole piece. Single waits have a shorter timeout, but a server that sends a "
+"byte now and then never exceeds it."""
 
 
 _T = TypeVar("_T")
@@ -65,7 +65,7 @@ class Source(Protocol):
         """Open a new reader, positioned at the beginning.
 
         Raises:
-            CodecError: With the reason UNREADABLE.
+            CodecError: With UNREADABLE: the recording cannot be read.
         """
         ...
 
@@ -107,7 +107,8 @@ class BytesSource:
 
 
 class OpenFileSource:
-    """A file object that the caller opened. It stays open; the position of a file on disk does not change.
+    """A file object that the caller opened. It stays open, and if it is a file on disk, its position does not
+    change.
 
     Args:
         file: Binary and seekable.
@@ -130,7 +131,8 @@ class OpenFileSource:
     @contextmanager
     def open(self) -> Iterator[ByteSource]:
         """Open a reader with its own position."""
-        # A file that another process serves is read in small ranges, so that no byte is fetched in vain.
+        # A file that another process serves is read in small ranges, so that no byte is fetched
+        # unnecessarily.
         buffer = 64 * 1024 if self._descriptor is not None else 16 * 1024
         yield cast(ByteSource, io.BufferedReader(PositionReader(self.read_at, self._size()), buffer))
 
@@ -149,15 +151,18 @@ class OpenFileSource:
             return self._file.seek(0, io.SEEK_END)
 
     def __reduce__(self) -> tuple[type[FileSource], tuple[str]]:
-        """Pickle the source by its path: another process opens the file again."""
+        """Pickle the source by its path, so that another process opens the file again."""
         if not Path(self.name).is_file():
-            raise TypeError(f"{self.name} is open in this process only: another process cannot read it")
+            raise TypeError(
+                f"{self.name} is open only in this process, so another process cannot read "
+                f"it: give its path instead"
+            )
         return FileSource, (os.path.abspath(self.name),)
 
 
 def _file_size(descriptor: int) -> int:
     """Return the size of an open file in bytes without moving its position; 0 if it is unknown."""
-    try:  # fstat leaves the position alone, which others may share, but a confined decoder may not call it
+    try:  # does not move the position, which others may share; a confined decoder may not call it
         return os.fstat(descriptor).st_size
     except OSError:
         pass
@@ -171,8 +176,9 @@ def _file_size(descriptor: int) -> int:
 
 
 def _reads_anywhere(file: BinaryIO) -> bool:
-    """Whether a file object is readable and seekable. A closed one raises ValueError; one of another library
-    may lack a method."""
+    """Whether a file object is readable and seekable. A closed file raises ValueError; a file object of
+    another library may lack a method.
+    """
     try:
         return file.seekable() and file.readable()
     except (AttributeError, OSError, ValueError):
@@ -221,15 +227,15 @@ class UrlSource:
     """A recording behind HTTP or HTTPS, fetched in range requests; recently used pieces stay in memory. If
     the server does not support ranges, the whole file is fetched once, into a temporary file.
 
-    For addresses that a person typed: hosts are not filtered and redirects are followed. Services use their
-    own allow-list instead.
+    It is for addresses that a person typed: hosts are not filtered and redirects are followed. Services use
+    an allow-list instead.
 
-    fsspec's HTTP file system is not used: it reads a range's body without a limit, does not notice that the
-    file changed between two ranges, has no deadline for a piece, does not work in a forked process, and
+    fsspec's HTTP file system is not used, because it reads a range's body without a limit, does not notice if
+    the file changes between two ranges, has no deadline for a piece, does not work in a forked process, and
     cannot read from a server that ignores ranges.
 
-    A broken connection is resumed at the byte it reached (`If-Range`), or at the first byte if the server
-    does not support ranges.
+    After a broken connection, reading resumes at the next byte (`If-Range`), or at the first byte if the
+    server does not support ranges.
 
     Raises `CodecError` with UNREADABLE if the server does not answer in time, has no such file, sends a web
     page, or announces more than `longest` bytes or more than the disk can hold, or if the file changes while
@@ -248,7 +254,7 @@ class UrlSource:
     ) -> None:
         import httpx
 
-        self.url, self.name = url, public_url(url)  # `url` may hold a password: never shown
+        self.url, self.name = url, public_url(url)  # `url` may contain a password, so it is never shown
         self._piece, self._held, self._piece_s, self._longest = piece, held, piece_s, longest
         self._timeout_s = timeout_s
         self._sockets: list[socket.socket] = []
@@ -280,12 +286,14 @@ class UrlSource:
 
     @property
     def version(self) -> str:
-        """Version of the bytes (`lookout.video.files.content_version`); empty if the server states none."""
+        """Version of the bytes (`lookout.video.files.content_version`); empty if the server states no
+        version.
+        """
         return self._version if self.size else ""
 
     def look_up(self) -> tuple[int | None, str]:
-        """Request one byte, to learn the current size and version. If the server ignores the range, its body
-        is not read.
+        """Return the current size and version, by requesting one byte. If the server ignores the range, its
+        body is not read.
 
         Returns:
             The size in bytes, None if the server does not state it; and the version. If the server supports
@@ -304,7 +312,7 @@ class UrlSource:
         yield cast(ByteSource, io.BufferedReader(PositionReader(self.read_at, self.size), 64 * 1024))
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """Read up to `size` bytes from an offset, none beyond the end of their piece."""
+        """Read up to `size` bytes from an offset, but not beyond the end of the piece at that offset."""
         if offset >= self.size:
             return b""
         number, begin = divmod(offset, self._piece)
@@ -320,7 +328,7 @@ class UrlSource:
         return _url_source, (self.url, self._timeout_s, self._piece, self._held)
 
     def _own_connections(self) -> None:
-        """Replace the connections and the lock in a forked process: it must not use those of its parent."""
+        """Replace the connections and the lock in a forked process, which must not use its parent's."""
         if self._process == os.getpid():
             return
         import httpx
@@ -342,12 +350,12 @@ class UrlSource:
     def _fetch(self, start: int) -> bytes:
         if self._whole is not None:
             return os.pread(self._whole.fileno(), self._piece, start)
-        body = bytearray()  # of the piece, from all connections that it takes
+        body = bytearray()  # the piece's bytes, from all its connections
         what = f"{self._piece} bytes from byte {start} on"
         return self._tried(lambda: self._request(start, body), body, what)
 
     def _tried(self, request: Callable[[], _T], body: bytearray, what: str) -> _T:
-        """Run a request, and retry it while attempts add bytes to `body`."""
+        """Run a request; retry it while attempts add bytes to `body`."""
         import httpx
 
         tries = Retrying(
@@ -366,7 +374,7 @@ class UrlSource:
             raise self._error(f"{type(error).__name__}: {error}") from None
 
     def _passing(self, error: BaseException) -> bool:
-        """Whether a retry may help. It does not after the deadline: the server was too slow."""
+        """Whether a retry may help. After the deadline it does not, because the server is too slow."""
         import httpx
 
         lasting = (httpx.UnsupportedProtocol, httpx.TooManyRedirects)
@@ -378,8 +386,9 @@ class UrlSource:
 
     @contextmanager
     def _deadline(self) -> Iterator[None]:
-        """Abort the request after `piece_s` by closing its sockets: a wait inside the HTTP library then
-        fails at once."""
+        """Abort the request after `piece_s` by closing its sockets, which makes a wait inside the HTTP
+        library fail at once.
+        """
         self._late = False
         self._restart_timer()
         try:
@@ -404,7 +413,7 @@ class UrlSource:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _connected(self, event: str, facts: Mapping[str, Any]) -> None:
-        """The HTTP library's trace hook: record the sockets of new connections, plain or TLS."""
+        """Record the sockets of new connections, plain or TLS. This is a trace hook of the HTTP library."""
         if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
             self._sockets = [*self._sockets[-3:], facts["return_value"].get_extra_info("socket")]
 
@@ -436,7 +445,9 @@ class UrlSource:
             yield answer
 
     def _check_range(self, answer: httpx.Response, first: int) -> None:
-        """Reject a range of another version of the recording, or one that starts at another byte."""
+        """Reject an answer whose range is from another version of the recording, or starts at another
+        byte.
+        """
         size, tag = _facts(answer)
         if size is None:
             raise self._error("the server does not report the size of the file")
@@ -463,8 +474,9 @@ class UrlSource:
             return _facts(answer)[0], version_of(answer.headers.raw)
 
     def _request(self, start: int, body: bytearray) -> bytes:
-        """Request a piece. `body` holds the bytes that earlier connections delivered before they broke; the
-        rest is added to it."""
+        """Return a piece. `body` has the bytes that earlier connections delivered before they broke; the
+        remaining bytes are requested and added to it.
+        """
         if self._size is not None and len(body) == min(self._piece, self._size - start):
             return bytes(body)  # the connection broke after the last byte
         with self._asked(start + len(body), start + self._piece - 1) as answer:
@@ -478,18 +490,20 @@ class UrlSource:
             assert self._size is not None
             if len(body) != min(self._piece, self._size - start):
                 raise self._error(
-                    f"{len(body)} bytes or more arrived; {self._piece}, or the rest of the file, were "
-                    f"requested from byte {start} on"
+                    f"{len(body)} bytes or more arrived, but only {self._piece} were requested from byte "
+                    f"{start} on"
                 )
             return bytes(body)
 
     def _take_whole(self, answer: httpx.Response, start: int) -> bytes:
-        """Store the body of a response that ignored the range; return the piece at `start`."""
+        """Store the body of a response that ignored the Range header; return the piece at `start`."""
         folder = tempfile.gettempdir()
         limit = min(self._longest, shutil.disk_usage(folder).free)
         announced = answer.headers.get("content-length", "")
         if announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
-            raise self._error(f"the server announces {announced[:20]} bytes; {folder} has room for {limit}")
+            raise self._error(
+                f"the server announces {announced[:20]} bytes, but {folder} has room for only {limit}"
+            )
         file = tempfile.TemporaryFile(prefix="lookout-url-", buffering=0)  # noqa: SIM115 (see close)
         try:
             size = self._copy(answer, file, limit)
@@ -507,7 +521,9 @@ class UrlSource:
         return os.pread(file.fileno(), self._piece, start)
 
     def _copy(self, answer: httpx.Response, file: IO[bytes], limit: int) -> int:
-        """Write a body into a file and return its size. The deadline restarts with every piece."""
+        """Write a body into a file; return the body's size in bytes. The deadline restarts with every
+        piece.
+        """
         size = renewed = 0
         for part in answer.iter_raw():
             size += len(part)
@@ -525,7 +541,7 @@ class UrlSource:
 
 
 class _Stalled(stop_base):
-    """Stop condition: several consecutive connections broke without delivering a byte.
+    """Stops retrying once several consecutive connections have broken without delivering a byte.
 
     Args:
         body: The bytes received so far.
@@ -548,7 +564,7 @@ def _facts(answer: httpx.Response) -> tuple[int | None, str]:
     size = headers.get("content-length", "")
     if answer.status_code != 200:
         size = headers.get("content-range", "").rpartition("/")[2]
-    # Python does not convert longer numbers; a size of 1000 digits exceeds any limit already.
+    # Cut, because Python does not convert longer numbers. A size of 1000 digits exceeds any limit anyway.
     bytes_ = int(size[:1000]) if size.isdigit() else None
     return bytes_, headers.get("etag", "") or headers.get("last-modified", "")
 
@@ -561,8 +577,8 @@ def source_of(given: Given) -> Source:
     """Return the source of a path, a URL, bytes or a file object; a source is returned as it is.
 
     Raises:
-        CodecError: With the reason REQUEST: a file object is not seekable, or bytes hold the name of a file
-            instead of a recording.
+        CodecError: With REQUEST: a file object is not seekable, or bytes contain a file's name instead of
+            a recording.
     """
     if isinstance(given, bytes) and _names_file(given):
         raise CodecError(
@@ -595,7 +611,7 @@ def source_of(given: Given) -> Source:
 
 
 def _names_file(data: bytes) -> bool:
-    """Whether the bytes are an existing path. No recording is so short and free of zero bytes."""
+    """Whether the bytes are an existing path. No recording is as short as a path and has no zero bytes."""
     return 0 < len(data) <= _LONGEST_NAME and b"\0" not in data and os.path.exists(data)
 
 
@@ -604,7 +620,7 @@ def open_video(
     source: Source, limits: Limits, *, frame_threads: int = 1, probe: bool = True
 ) -> Iterator[Video]:
     """Open a source as `Video` without motion vectors. `frame_threads` > 1 decodes several pictures in
-    parallel: exact for undamaged streams only. `probe`: see `Video`.
+    parallel, which is exact only for undamaged streams. `probe`: see `Video`.
 
     Raises:
         CodecError: The source cannot be decoded; `reason` says why.

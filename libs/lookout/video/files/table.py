@@ -1,4 +1,4 @@
-"""The frame table of a recording: one scan over its packets, nothing is decoded."""
+"""The frame table of a recording, from one scan over its packets without decoding."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lookout.video.segments.nal import begins_clean, may_lead, skipped_leading
 from lookout.video.segments.sampling import Pick, SamplingGrid
 from lookout.video.segments.timeline import JUMP_US, Timeline, usual_step
 
-#: a step between pictures that is longer than this, and than `HOLE_STEPS` usual steps, is a hole: ten seconds
-#: fill a whole window of the bundled model
+#: a step between pictures is a hole if it is longer than this and than `HOLE_STEPS` usual steps. Ten seconds
+#: are a whole window of the bundled model
 HOLE_US = 10_000_000
 HOLE_STEPS = 10
 
@@ -53,10 +53,10 @@ class FrameTable(FrameColumns):
         time_base: Seconds per tick.
         fps: Nominal frames a second.
         stamped: Whether every packet has a presentation time.
-        reordered: Whether time stamps rise in decoding order though pictures are shown in another order (AVI
-            with B-frames). The times are then right, but belong to other packets.
-        ordered: Whether a time stamp identifies one picture. Otherwise pictures are told apart by decoding in
-            order.
+        reordered: Whether time stamps increase in decoding order although pictures are shown in another
+            order (AVI with B-frames). The times are then right, but belong to other packets.
+        ordered: Whether every time stamp identifies one picture. If not, pictures can be told apart only
+            by decoding in order.
         grouped: Whether groups of pictures are shown one after the other, so that decoding can begin at each.
     """
 
@@ -79,9 +79,8 @@ class FrameTable(FrameColumns):
     ) -> FrameTable:
         """Build the table from columns."""
         shown = np.sort(columns.pts[~columns.discard])
-        unique = len(shown) > 0 and bool(
-            (shown[1:] > shown[:-1]).all()
-        )  # np.unique would import numpy.ma: 40 ms
+        # np.unique would import numpy.ma, which takes 40 ms.
+        unique = len(shown) > 0 and bool((shown[1:] > shown[:-1]).all())
         ordered = stamped and unique and not reordered
         fields = {name: getattr(columns, name) for name in ("pts", "dts", "key", "clean", "size", "discard")}
         grouped = ordered and _is_grouped(columns)
@@ -100,7 +99,9 @@ class FrameTable(FrameColumns):
 
     @classmethod
     def scan(cls, video: Video, take: Callable[[av.Packet], None] | None = None) -> FrameTable:
-        """Read all packets of an open video; `take` is called with each of them."""
+        """Return the table of an open video, by reading all its packets; `take` is called with each
+        packet.
+        """
         rows: list[tuple[int, int, bool, bool, int, bool]] = []
         stamped, lead = True, Lead(video.codec, video.sets.length)
         for packet in video.packets():
@@ -113,7 +114,7 @@ class FrameTable(FrameColumns):
             clean = key and begins_clean(bytes(packet), video.codec, video.sets.length)
             dts = packet.dts if packet.dts is not None else pts
             rows.append((pts, dts, key, clean, packet.size, discard))
-        if not lead.keyframe:  # nobody knows where decoding can begin, so every picture that decodes is shown
+        if not lead.keyframe:  # unknown where decoding can begin, so every decodable picture is shown
             rows = [(*row[:-1], False) for row in rows]
         kinds = (np.int64, np.int64, np.bool_, np.bool_, np.int64, np.bool_)
         columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
@@ -126,7 +127,7 @@ class FrameTable(FrameColumns):
     def times(self) -> tuple[I64, list[int]]:
         """Return (packet per presentation index, its time since the first frame in microseconds).
 
-        Packets without times, and those whose times belong to other packets, are in decoding order.
+        Packets without times, and packets whose times belong to other packets, are in decoding order.
         """
         shown = np.flatnonzero(~self.discard)
         if not self.stamped or not (self.ordered or self.reordered):
@@ -144,8 +145,9 @@ class FrameTable(FrameColumns):
         return (shown if self.reordered else order), times
 
     def _plain_times(self, order: I64) -> list[int] | None:
-        """Compute `times` at once for a clock that never jumps; None for other clocks and for very large
-        stamps."""
+        """Return the times of `times`, computed in one step; None if the clock jumps or stamps are very
+        large.
+        """
         ticks, base = self.pts[order], self.time_base
         if max(abs(int(ticks[0])), abs(int(ticks[-1]))) * base.numerator * 1_000_000 >= 1 << 62:
             return None
@@ -157,7 +159,7 @@ class FrameTable(FrameColumns):
         return offsets
 
     def picks(self, grid: SamplingGrid, start_us: int = 0, end_us: int | None = None) -> list[Pick]:
-        """Choose the frames that a grid samples between two times, from time stamps alone."""
+        """Return the frames that a grid samples between two times, chosen from time stamps alone."""
         order, times = self.times()
         picks = grid.pick(times, self.key[order].tolist() if self.ordered else None)
         return [
@@ -169,12 +171,12 @@ class FrameTable(FrameColumns):
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A stretch of a recording without packets: nothing was recorded, or it was cut out.
+    """A stretch of a recording without packets, because nothing was recorded or the stretch was cut out.
 
     Attributes:
-        index: The picture after it, in presentation order.
-        start_us: When the picture before it ends, in microseconds since the first picture.
-        end_us: When the picture after it is shown.
+        index: The picture after the hole, in presentation order.
+        start_us: When the picture before the hole ends, in microseconds since the first picture.
+        end_us: When the picture after the hole is shown.
     """
 
     index: int
@@ -186,7 +188,7 @@ def holes_of(times_us: Sequence[int], nominal_us: int) -> tuple[Hole, ...]:
     """Return the holes of a recording.
 
     Args:
-        times_us: When its pictures are shown, rising.
+        times_us: When its pictures are shown, in increasing order.
         nominal_us: Nominal distance between pictures.
     """
     usual_us = usual_step(times_us, nominal_us)
@@ -196,11 +198,11 @@ def holes_of(times_us: Sequence[int], nominal_us: int) -> tuple[Hole, ...]:
 
 
 class Lead:
-    """Finds pictures at a stream's beginning that refer to pictures before that beginning: no decoder shows
-    them.
+    """Finds pictures at a stream's beginning that refer to pictures before that beginning, so that no decoder
+    shows them.
 
     A recording that was not cut at a keyframe begins with pictures before its first keyframe. After that
-    keyframe may come leading pictures, which are shown before it.
+    keyframe, there may be leading pictures, which are shown before it.
 
     Args:
         codec: Name of the codec.
@@ -218,7 +220,7 @@ class Lead:
         return self._key is not None
 
     def drops(self, packet: av.Packet) -> bool:
-        """Whether the next packet holds such a picture."""
+        """Whether the next packet contains such a picture."""
         if not self.open:
             return False
         if self._key is None:
@@ -257,8 +259,8 @@ def _starts(table: FrameColumns) -> I64:
 def _groups(table: FrameColumns, starts: I64, packets: I64) -> I64:
     """Return, for each of some packets, the index in `starts` from which it is decoded.
 
-    A leading picture, shown before the keyframe that precedes it in decoding order, also needs the group
-    before.
+    A leading picture (shown before the keyframe that precedes it in decoding order) also needs the previous
+    group.
     """
     group = np.searchsorted(starts, packets, side="right") - 1
     leads = (table.pts[packets] < table.pts[starts[group]]) & (group > 0)
@@ -282,11 +284,12 @@ class PacketRange:
 
 
 def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
-    """Plan the fewest packets that yield the wanted frames (pts), as runs that each begin where decoding can.
+    """Return the fewest packets that yield the wanted frames (pts), as runs that each begin where decoding
+    can begin.
 
-    A group of pictures shows [its keyframe, the next keyframe) in presentation order. The pictures that
-    lead the next keyframe belong to it, so a run may reach beyond that keyframe; it ends with the last
-    packet whose pts is not after its last wanted frame.
+    In presentation order, a group contains the pictures from its keyframe up to the next keyframe, including
+    those that lead the next keyframe. So a run may reach beyond that keyframe. It ends with the last packet
+    whose pts is not after the run's last wanted frame.
     """
     starts = _starts(table)
     shown = np.flatnonzero(~table.discard)
@@ -307,16 +310,18 @@ def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
 
 
 def intervals_of(table: FrameTable, workers: int) -> int:
-    """Return the number of intervals into which to cut a recording, for a number of workers. An interval
-    waits in memory as packets, so it holds a few hundred pictures."""
+    """Return the number of intervals into which to cut a recording for a number of workers. An interval's
+    packets wait in memory, so an interval has a few hundred pictures.
+    """
     return max(4 * workers, len(table) // 256)
 
 
 def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRange]]:
-    """Distribute runs over at most `intervals` intervals of about equal packet counts, in presentation order.
+    """Return the runs distributed over at most `intervals` intervals of about equal packet counts, in
+    presentation order.
 
-    Within an interval, a run that reaches the next run's keyframe continues into that run, so that this
-    keyframe is not decoded twice.
+    If a run reaches the keyframe of the interval's next run, it continues into that run, so that the keyframe
+    is not decoded twice.
     """
     total = sum(run.last - run.first + 1 for run in runs)
     out: list[list[PacketRange]] = []

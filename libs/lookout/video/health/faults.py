@@ -35,13 +35,13 @@ class Observation:
     Attributes:
         at_ms: Its begin on the camera's clock, Unix milliseconds.
         seconds: Its length.
-        planes: Its samples, reduced to planes.
+        planes: The segment's samples, reduced to planes.
         frames: Number of pictures.
         size: Bytes.
         damaged: Share of the decoded pictures that lost bytes, 0 to 1.
-        ahead_s: Seconds by which the camera's clock is ahead of Kafka's; 0 where the camera reports no time.
-        jumped: The camera's clock jumped or restarted just before the segment.
-        refused: Nothing could be decoded; it has no samples.
+        ahead_s: Seconds by which the camera's clock is ahead of Kafka's; 0 if the camera reports no time.
+        jumped: Whether the camera's clock jumped or restarted just before the segment.
+        refused: Whether nothing could be decoded, so that there are no samples.
     """
 
     at_ms: int
@@ -89,7 +89,7 @@ class Levels:
 
 
 def _low(level: float, value: float) -> float:
-    """Update a running low end of values: it falls fast and rises slowly."""
+    """Return the updated low end of values, which falls fast and rises slowly."""
     return level + (0.2 if value < level else 0.005) * (value - level)
 
 
@@ -100,8 +100,8 @@ class Thresholds:
     Attributes:
         similarity: Below it, the view has moved.
         detail: Below it, in the same view, the picture is blurred.
-        lost: Share of cells without their detail from which on the lens is covered.
-        learned: Derive the thresholds from the camera's own levels; otherwise the values above are used.
+        lost: At this share of cells that lost their detail, or above it, the lens is covered.
+        learned: Whether the thresholds come from the camera's levels; if not, the values above are used.
     """
 
     similarity: float = 0.5
@@ -142,16 +142,17 @@ _AHEAD_S = 60.0
 def picture_fault(
     luma: F32, detail: F32, usual: Usual, thresholds: Thresholds
 ) -> tuple[CameraFault | None, tuple[int, Match] | None]:
-    """Return the fault that a view shows, and the reference picture most like it: its number and its match.
+    """Return the fault that a view shows (None: no fault), and the number and match of the reference picture
+    most like the view (None: there is none).
 
     No fault is reported at an hour at which the camera has not been seen yet. Darkness is a fault only at an
-    hour that was lit on another day, so the first evening is not one.
+    hour that was lit on another day, so the first evening is not a fault.
 
     Args:
         luma: See `Looks.middle`.
         detail: See `Looks.middle`.
         usual: What the camera usually shows.
-        thresholds: Those of the camera.
+        thresholds: The camera's thresholds.
     """
     candidate = usual.best(luma, detail, usual.of_day)
     if candidate is None or not usual.known(usual.of_day):
@@ -170,7 +171,7 @@ def picture_fault(
 
 
 def stream_faults(observation: Observation) -> set[CameraFault]:
-    """Return the faults that a segment shows without regard to its pictures."""
+    """Return the faults that a segment shows, apart from those in its pictures."""
     faults = set()
     if observation.refused or observation.damaged >= _DAMAGED:
         faults.add(CameraFault.DAMAGED)

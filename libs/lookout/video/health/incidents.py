@@ -1,4 +1,6 @@
-"""A camera's health from segment to segment: how long faults last, and the one incident they form."""
+"""Follows a camera's health from segment to segment: how long faults last, and the one incident that they
+form.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,10 @@ from lookout.video.health.loops import NUMBERS, REMEMBERED, repeats, signatures
 from lookout.video.health.usual import Match, Usual
 
 CAUSES: Final = tuple(CameraFault)
-#: seconds after which the view of a known camera is compared again: a comparison costs more than sampling
+#: seconds after which a known camera's view is compared again; not sooner, because a comparison costs more
+#: than sampling
 _JUDGED_S: Final = 8.0
-#: seconds for which a fault must last before it is reported; the causes of one row add up
+#: seconds for which a fault must last before it is reported; the times of the causes in one row are added
 _HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
     (frozenset({CameraFault.DAMAGED}), 20.0),
     (frozenset({CameraFault.DARK, CameraFault.COVERED, CameraFault.BLURRED, CameraFault.MOVED}), 30.0),
@@ -42,12 +45,13 @@ _CLEAR_S: Final = 15.0
 _COVERED_S: Final = 600.0
 #: seconds after which a turned camera's new view becomes its usual one
 _ADOPTED_S: Final = 6 * 3600.0
-#: seconds of equal pictures after which it is frozen; at least three times the longest ordinary stillness
+#: seconds of equal pictures after which the picture is frozen; at least three times the longest ordinary
+#: stillness
 _FROZEN_S: Final = 20.0
-#: segments, each beginning with a keyframe, over which pictures must be equal: within one segment a still
-#: scene costs no bits, so its pictures are equal too
+#: number of segments, each beginning with a keyframe, over which pictures must be equal. Several are needed,
+#: because within one segment the pictures of any still scene are equal
 _FROZEN_KEYS: Final = 2
-#: seconds for which the picture must change less than ordinary noise does, and the share of the usual change
+#: seconds for which the picture must change less than by ordinary noise, and the share of the usual change
 #: below which it does
 _QUIET_S: Final = 40.0
 _QUIET_SHARE: Final = 0.25
@@ -57,7 +61,7 @@ _NOISE: Final = 0.04
 _RATED_S: Final = 300.0
 #: shares of the usual frame rate and of the lowest usual bit rate, below which the rate is a fault
 _FPS_SHARE, _BYTES_SHARE = 0.4, 0.15
-#: jumps of the clock that are tolerated; one is forgotten after two minutes
+#: jumps of the clock that are tolerated; a jump is forgotten after two minutes
 _JUMPS: Final = 5.0
 _JUMP_S: Final = 120.0
 #: seconds of stream after which silence is an outage
@@ -111,10 +115,10 @@ class CameraHealth:
     Attributes:
         usual: What the camera usually shows.
         levels: How far the camera's ordinary segments deviate from `usual`.
-        seen_s: Seconds of stream.
+        seen_s: Seconds of stream so far.
         checksum: Checksum of the newest sample; None before the first.
         same_s: Seconds for which the newest samples have been equal.
-        same_keys: Segments that began within `same_s`.
+        same_keys: Number of segments that began within `same_s`.
         still_s: Longest time for which samples were equal without a fault.
         quiet_s: Seconds in which the picture changed less than the camera's noise makes it change.
         history: uint8 [n, NUMBERS]: signatures of the newest samples.
@@ -157,7 +161,7 @@ class CameraHealth:
 def observe(
     health: CameraHealth, observation: Observation, thresholds: Thresholds = LEARNED
 ) -> tuple[CameraHealth, set[CameraFault]]:
-    """Update a camera's health with one segment.
+    """Return a camera's health updated with one segment, and the segment's faults.
 
     Args:
         health: The camera's health before the segment.
@@ -165,8 +169,8 @@ def observe(
         thresholds: Fixed thresholds, or thresholds learned from the camera.
 
     Returns:
-        The camera's health after the segment, and the faults that the segment shows. A camera learns only
-            from segments without faults.
+        The camera's health after the segment, and the faults that the segment shows. Only segments without
+        faults change what the camera usually shows.
     """
     faults = stream_faults(observation)
     before = health
@@ -210,8 +214,9 @@ def observe(
 def _judged(
     health: CameraHealth, luma: F32, detail: F32, thresholds: Thresholds
 ) -> tuple[CameraFault | None, float, tuple[int, Match] | None]:
-    """Judge the view. Return its fault, for how many seconds the picture has had no structure, and the
-    reference picture most like it."""
+    """Return the view's fault (None: no fault), the seconds for which the picture has had no structure, and
+    the reference picture most like the view (None: there is none).
+    """
     fault, nearest = picture_fault(luma, detail, health.usual, thresholds.of(health.levels))
     blank_s = health.blank_s + health.unjudged_s if fault is not None and is_blank(luma) else 0.0
     if fault is CameraFault.DARK and blank_s >= _COVERED_S:
@@ -222,8 +227,9 @@ def _judged(
 
 
 def unlearned(health: CameraHealth) -> CameraHealth:
-    """Forget what the camera's pictures usually show, because they were changed, for example by a privacy
-    mask."""
+    """Return the health without what the pictures usually show, because they were changed, for example by a
+    privacy mask.
+    """
     return replace(
         health,
         usual=Usual(),
@@ -250,10 +256,10 @@ def _settled(health: CameraHealth, at_ms: int) -> bool:
 def _stillness(
     health: CameraHealth, observation: Observation, jumps: float
 ) -> tuple[CameraHealth, float | None, bool]:
-    """Measure the change between samples. Return the camera's health, the change, and whether the picture is
-    frozen.
+    """Return the camera's health, the change between samples (None: fewer than two), and whether the picture
+    is frozen.
 
-    The camera's time and its clock jumps are updated here too, because every copy of a `CameraHealth` costs
+    The camera's time and its clock jumps are also updated here, because every copy of a `CameraHealth` costs
     time.
     """
     begun = health.usual.at(observation.hour)
@@ -302,7 +308,7 @@ def _slow(health: CameraHealth, observation: Observation) -> bool:
 
 
 def _rated(health: CameraHealth, observation: Observation) -> tuple[float, float]:
-    """Return the usual pictures and the lowest usual bytes a second, updated with an ordinary segment."""
+    """Return the usual pictures and the lowest usual bytes per second, updated with an ordinary segment."""
     if observation.seconds < 0.5:
         return health.fps, health.rate
     fps, rate = observation.frames / observation.seconds, observation.size / observation.seconds
@@ -321,7 +327,8 @@ def advance(
     identity: str = "",
     tenant: str = "",
 ) -> tuple[CameraHealth, list[HealthEvent]]:
-    """Open, update or close the incident, given the faults of a stretch of time.
+    """Open, update or close the incident after a stretch of time with these faults; return the new health and
+    the events.
 
     Args:
         health: The camera.
@@ -349,7 +356,7 @@ def advance(
         return health, []
     if incident is None:
         assert root is not None
-        # If the clock was set back, the fault could seem to begin after its end.
+        # Without this, a fault could seem to begin after its end if the clock was set back.
         began_ms = max(0, min(end_ms, end_ms - round(1000 * health.fault_s[CAUSES.index(root)])))
         incident = CameraIncident(identity, root, began_ms, 1, tenant)
         return replace(health, incident=incident), [HealthEvent("opened", incident, end_ms)]
@@ -385,13 +392,14 @@ def _lasting(cause: CameraFault, lasted_s: float, present: frozenset[CameraFault
     if not lasted_s or cause is CameraFault.OFFLINE:
         return 0.0
     if any(cause in group and group & present for group, _ in _HOLD):
-        return max(0.0, lasted_s - seconds / 2)  # the view flickers between causes of one group
+        return max(0.0, lasted_s - seconds / 2)  # the view alternates between causes of one group
     return max(0.0, lasted_s - 2 * seconds)
 
 
 def _root(health: CameraHealth) -> CameraFault | None:
-    """Return the fault to report: of the first group of causes in `_HOLD` that has lasted long enough, the
-    one that has lasted longest. An outage comes before all of them."""
+    """Return the fault to report; None if there is none. An outage comes first; otherwise it is the
+    longest-lasting cause of the first group in `_HOLD` that has lasted long enough.
+    """
     seconds = dict(zip(CAUSES, health.fault_s, strict=True))
     if seconds[CameraFault.OFFLINE]:
         return CameraFault.OFFLINE

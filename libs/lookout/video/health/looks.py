@@ -1,4 +1,4 @@
-"""Sampled pictures reduced to small planes of brightness and detail."""
+"""Reduces sampled pictures to small planes of brightness and detail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Looks:
     def change(self) -> float | None:
         """Mean change of brightness between consecutive samples, grey levels; None for fewer than two.
 
-        This is the median over the pairs, because a keyframe changes the picture a little in any scene.
+        It is the median over the pairs, because a keyframe changes the picture a little in any scene.
         """
         if len(self.luma) < 2:
             return None
@@ -50,7 +50,7 @@ class Looks:
         return float(statistics.median(changes.tolist()))
 
     def middle(self) -> tuple[F32, F32]:
-        """Return brightness and detail of the segment: in each cell the median of three samples.
+        """Return the segment's brightness and detail, which are the median of three samples in each cell.
 
         Returns:
             float32 [CELLS, CELLS] each: mean brightness, 0 to 255, and the mean difference
@@ -62,7 +62,7 @@ class Looks:
         upper = self.rows[places, : lower.shape[1]]
         detail = np.zeros(upper.shape, np.uint8)
         detail[..., 1:] = _difference(upper[..., 1:], upper[..., :-1])
-        # The larger of the two directions, because an edge in either is detail.
+        # The larger difference of the two directions, because an edge in either direction is detail.
         np.maximum(detail, _difference(upper, lower), out=detail)
         return _median(self.luma[places]), _median(_cells(detail))
 
@@ -79,8 +79,8 @@ NO_LOOKS = Looks(
 def look_at(pixels: U8) -> Looks:
     """Reduce sampled pictures to planes.
 
-    Green, the largest part of luma, is used in its place, to avoid a conversion. About `_ROWS` pairs of
-    rows are read, whatever the size.
+    Green is used instead of luma, of which it is the largest part, to avoid a conversion. About `_ROWS` pairs
+    of rows are read, whatever the size.
 
     Args:
         pixels: uint8 [n, height, width, 3], RGB, at model-input size.
@@ -119,8 +119,8 @@ def _cells(planes: U8) -> F32:
     if height < CELLS or width < CELLS:
         planes = planes.repeat(-(-CELLS // height), axis=1).repeat(-(-CELLS // width), axis=2)
     cropped = planes[:, : rows * CELLS, : cols * CELLS].reshape(count, CELLS, rows, cols * CELLS)
-    # Whole rows are added first, in 16 bits while their sum fits; then a product of matrices adds along them,
-    # exactly, as all sums are below 2 ** 24. NumPy's own sums over short axes take twice as long.
+    # Whole rows are added first, in 16 bits if their sum fits. Then a matrix product adds along the rows,
+    # which is exact because all sums are below 2 ** 24. NumPy's sums over short axes take twice as long.
     sums = cropped[:, :, 0].astype(np.uint16 if rows <= 257 else np.uint32)
     for row in range(1, rows):
         np.add(sums, cropped[:, :, row], out=sums)

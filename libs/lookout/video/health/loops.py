@@ -14,13 +14,13 @@ REMEMBERED: Final = 360
 NUMBERS: Final = 16
 #: samples that must repeat
 _REPEATED: Final = 80
-#: minimum distance between a moment and its repetition, in samples; waving people and turning machines repeat
-#: sooner
+#: minimum distance between a moment and its repetition, in samples; people who wave and machines that turn
+#: repeat sooner
 _MIN_LAG: Final = 20
-#: minimum correlation of a repetition; rhythmic movement reaches it at times, but not for a whole minute
+#: minimum correlation of a repetition; rhythmic movement reaches it briefly, but not for a whole minute
 _MIN_CORRELATION: Final = 0.3
-#: maximum share of moments that correlate almost as well as the best one; above it, the scene itself is
-#: periodic
+#: maximum share of moments that correlate almost as well as the best moment; above this share, the scene
+#: itself is periodic
 _MAX_NEAR_SHARE: Final = 0.016
 # Signs of random projections, so that any movement changes the sums. The seed is fixed, because sums of
 # different processes are compared.
@@ -45,8 +45,9 @@ def signatures(luma: F32) -> U8:
 def repeats(history: U8) -> bool:
     """Whether the newest samples repeat those of an earlier moment.
 
-    Changes are compared, not pictures: a still scene looks the same at any time, but its noise and movements
-    never repeat. A scene without noise or movement looks like a loop, so it is never reported.
+    Changes are compared instead of pictures, because a still scene looks the same at any time, but its noise
+    and movements never repeat. A scene without noise or movement would look like a loop, so it is never
+    reported.
 
     Args:
         history: uint8 [n, NUMBERS]: signatures, oldest first.
@@ -56,7 +57,8 @@ def repeats(history: U8) -> bool:
     steps = np.diff(history, axis=0).view(np.int8)
     centre = np.partition(np.ascontiguousarray(steps.T), len(steps) // 2, axis=1)[:, len(steps) // 2]
     changes = steps - centre.astype(np.int16)
-    # The median of small whole numbers from their frequencies: sorting takes five times as long.
+    # The median of small whole numbers is found from their frequencies, because sorting takes five times as
+    # long.
     counts = np.cumsum(np.bincount(np.abs(changes).ravel()))
     activity = float(np.searchsorted(counts, changes.size // 2, side="right"))
     if activity < 1:

@@ -13,18 +13,18 @@ from lookout.video.health.looks import CELLS, DETAIL_STEP, F32, U8
 PICTURES = 6
 #: seconds after which a picture, or an hour, counts as known
 WARM_S = 60.0
-#: seconds per step of a known picture: it follows daylight, but hardly a lens that slowly loses focus
+#: seconds per step of a known picture, so that it follows daylight but hardly a lens that slowly loses focus
 _STEP_S = 8.0
 #: similarity below which a view is learned as a new picture
 ALIKE = 0.7
 HOURS = 24
 HOUR_BYTES = 5
-# Columns of the table of hours: pictures seen as bits; seconds learned; days on which it was seen; low end of
-# the change from sample to sample, as a logarithm; low end of the mean brightness.
+# Columns of the table of hours: bits of the pictures seen; seconds learned; days on which the hour was seen;
+# low end of the change from sample to sample, as a logarithm; low end of the mean brightness.
 _SEEN, _SECONDS, _DAYS, _CHANGE, _DARKEST = range(HOUR_BYTES)
 #: smallest change in the table of hours, grey levels, and the steps of its logarithm for a factor of two
 _LEAST_CHANGE, _OCTAVE = 1 / 64, 32
-#: detail in grey levels below which a cell is flat and has no detail to lose
+#: detail in grey levels below which a cell is flat, so that it has no detail to lose
 FLAT = 1.5
 
 
@@ -48,8 +48,9 @@ class ReferencePicture:
         return cls(_bytes(luma), _bytes(detail / DETAIL_STEP), seconds)
 
     def learned(self, luma: F32, detail: F32, seconds: float) -> ReferencePicture:
-        """Return the picture updated with a segment. A known picture moves by at most one step every
-        `_STEP_S` seconds, so that passing objects leave no trace."""
+        """Return the picture updated with a segment. A known picture changes by at most one step every
+        `_STEP_S` seconds, so that passing objects leave no trace.
+        """
         until = self.seconds + seconds
         if until > WARM_S and until // _STEP_S == self.seconds // _STEP_S:
             return ReferencePicture(self.luma, self.detail, until)
@@ -61,8 +62,8 @@ class Match:
     """Comparison of a view with a reference picture.
 
     Attributes:
-        similarity: Correlation of brightness or of detail, whichever is larger; -1 to 1. A change of light
-            affects only one of them.
+        similarity: Correlation of brightness or of detail, whichever is larger; -1 to 1. A change of
+            light affects only one of the two.
         coarse: Correlation of brightness alone.
         detail: Share of the reference's detail that the view has, 0 to 1.
         lost: Share of the reference's textured cells that have lost their detail.
@@ -135,12 +136,13 @@ class Usual:
         return _LEAST_CHANGE * 2 ** ((step - 1) / _OCTAVE) if step and self.known(hour) else None
 
     def darkest(self, hour: int) -> int:
-        """Return the low end of the mean brightness at this hour and those next to it, grey levels."""
+        """Return the low end of the mean brightness at this hour and its two neighbours, grey levels."""
         return min(int(self.hours[near, _DARKEST]) for near in _near(hour) if self.known(near))
 
     def best(self, luma: F32, detail: F32, hour: int) -> tuple[int, Match] | None:
-        """Return the reference picture of this hour, or of one next to it, that is most like a view; None
-        if no known picture belongs to these hours."""
+        """Return the number and match of the reference picture most like a view, from this hour or its two
+        neighbours; None if no known picture belongs to these hours.
+        """
         bits = int(np.bitwise_or.reduce(self.hours[_near(hour), _SEEN]))
         matches = [
             (number, compare(luma, detail, picture))
@@ -150,7 +152,7 @@ class Usual:
         return max(matches, key=lambda match: match[1].similarity + match[1].detail, default=None)
 
     def at(self, hour: int) -> Usual:
-        """Set the hour, counted since 1970; a new hour adds a day to its hour of the day."""
+        """Return this with the hour set, counted since 1970; a new hour adds a day to its hour of the day."""
         if hour == self.hour:
             return self
         hours = self.hours.copy()
@@ -173,7 +175,7 @@ class Usual:
             detail: See `Looks.middle`.
             seconds: Length of the segment.
             change: See `Looks.change`; None leaves the usual change as it is.
-            nearest: Result of `best`; if its picture is similar enough, no other one is compared.
+            nearest: Result of `best`; if its picture is similar enough, no other picture is compared.
         """
         pictures, hours = list(self.pictures), self.hours.copy()
         number = self._picture(luma, detail, nearest)
@@ -202,8 +204,9 @@ class Usual:
         return number
 
     def adopted(self, luma: F32, detail: F32) -> Usual:
-        """Replace all reference pictures, at every hour, by the view that a moved camera has shown for a long
-        time."""
+        """Return the usual views with all reference pictures, at every hour, replaced by the view that a
+        moved camera has shown for a long time.
+        """
         hours = self.hours.copy()
         hours[:, _SEEN] = 1
         return replace(self, pictures=(ReferencePicture.of(luma, detail, WARM_S),), hours=hours)
@@ -214,7 +217,7 @@ def _near(hour: int) -> list[int]:
 
 
 def _lower(level: int, value: int) -> int:
-    """Update a running low end of values: it falls fast and rises slowly; 0 means no value yet."""
+    """Return the updated low end of values, which falls fast and rises slowly; 0 means no value yet."""
     if not level or value >= level:
         return min(value, level + 1) if level else value
     return level - max(1, (level - value) // 5)

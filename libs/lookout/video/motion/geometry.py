@@ -1,5 +1,6 @@
-"""The map from the coded picture to the model's input: rotation, mirror, crop, scale. Pixels and blocks use
-the same map."""
+"""Maps the coded picture to the model's input (rotation, mirror, crop, scale), for pixels and blocks
+alike.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Coded picture -> mirror -> rotation (clockwise) -> scale and crop onto the model's input.
+    """Maps a coded picture to the model's input: mirror, rotation (clockwise), then scale and crop.
 
     width, height: of the coded picture; rotation: 0, 90, 180 or 270 degrees clockwise; mirror: whether left
     and right are exchanged before the rotation; place: (x, y, w, h) of the whole upright picture in pixels of
@@ -72,7 +73,7 @@ class Geometry:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Model-input pixels per upright pixel, across and down."""
+        """Model-input pixels per upright pixel, horizontally and vertically."""
         w, h = self.upright
         return self.place[2] / w, self.place[3] / h
 
@@ -82,11 +83,12 @@ class Geometry:
         return ((-a, b), (-c, d)) if self.mirror else ((a, b), (c, d))
 
     def points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[F32, F32]:
-        """Positions on the coded picture's plane (pixel edges, not centres) -> positions on the model input's
-        plane."""
+        """Return the positions on the model input's plane for positions on the coded picture's plane (pixel
+        edges, not centres).
+        """
         px, py = np.asarray(x, np.float32), np.asarray(y, np.float32)
         (a, b), (c, d) = self._matrix()
-        # A turned or mirrored axis runs backwards from the far edge of the upright picture.
+        # A rotated or mirrored axis runs backwards from the far edge of the upright picture.
         w, h = self.upright
         ux = a * px + b * py + (w if a + b < 0 else 0)
         uy = c * px + d * py + (h if c + d < 0 else 0)
@@ -97,7 +99,7 @@ class Geometry:
         )
 
     def vectors(self, dx: npt.ArrayLike, dy: npt.ArrayLike) -> tuple[F32, F32]:
-        """Displacements in coded pixels -> displacements in model-input pixels."""
+        """Return displacements in model-input pixels for displacements in coded pixels."""
         vx, vy = np.asarray(dx, np.float32), np.asarray(dy, np.float32)
         (a, b), (c, d) = self._matrix()
         sx, sy = self.scale
@@ -106,8 +108,9 @@ class Geometry:
     def boxes(
         self, x: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike, h: npt.ArrayLike
     ) -> tuple[F32, F32, F32, F32]:
-        """Boxes of the coded picture -> (x0, y0, x1, y1) on the model input, x0 <= x1, y0 <= y1, not
-        clipped."""
+        """Return (x0, y0, x1, y1) on the model input for boxes of the coded picture; x0 <= x1, y0 <= y1, not
+        clipped.
+        """
         left, top = np.asarray(x, np.float32), np.asarray(y, np.float32)
         xa, ya = self.points(left, top)
         xb, yb = self.points(left + np.asarray(w, np.float32), top + np.asarray(h, np.float32))

@@ -1,5 +1,6 @@
 """Patch grids, the groups of patches that form visual tokens, and masks over both. All arithmetic on these
-masks, and their packing into bits, is here."""
+masks and their packing into bits is in this module.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +68,9 @@ class PatchGrid:
 
     @classmethod
     def pooled(cls, rows: int, cols: int, patch: int, group_rows: int, group_cols: int) -> PatchGrid:
-        """Return a grid with bilinear pooling to another size (LLaVA-OneVision: 27 -> 14): a token's group
-        holds every patch that contributes to it."""
+        """Return a grid with bilinear pooling to another size (LLaVA-OneVision: 27 -> 14). A token's group
+        contains every patch that contributes to the token.
+        """
         return cls(rows, cols, patch, bilinear_taps(rows, group_rows), bilinear_taps(cols, group_cols))
 
 
@@ -128,6 +130,6 @@ def unpack_mask(data: bytes, rows: int, cols: int) -> Mask:
         ValueError: The number of bytes does not match the mask's size.
     """
     if len(data) != (rows * cols + 7) // 8:
-        raise ValueError(f"{len(data)} bytes do not hold a mask of {rows}x{cols}")
+        raise ValueError(f"{len(data)} bytes are not a mask of {rows}x{cols}")
     bits = np.unpackbits(np.frombuffer(data, np.uint8), count=rows * cols, bitorder="little")
     return bits.reshape(rows, cols).astype(np.bool_)

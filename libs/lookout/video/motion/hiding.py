@@ -1,4 +1,4 @@
-"""Applying privacy masks: polygons become hidden pixels, and motion in hidden areas is set to zero.
+"""Applies privacy masks: turns polygons into hidden pixels, and sets motion in hidden areas to zero.
 
 Points are fractions of the whole upright picture, (0, 0) its top left corner. A pixel that a polygon touches
 is hidden along with its neighbours, so that rounding never uncovers anything.
@@ -30,8 +30,8 @@ class MaskLayer:
     """Polygons whose inside is hidden, and polygons outside of which everything is hidden.
 
     Attributes:
-        hide: Each polygon hides its inside, even where it crosses itself.
-        keep: If there are any, a pixel is shown only if it is inside at least one of them.
+        hide: Polygons whose inside is hidden, even where a polygon crosses itself.
+        keep: If there are any, only pixels inside at least one of these polygons are shown.
 
     Raises:
         ValueError: A polygon has fewer than three points, or a point outside the picture.
@@ -78,7 +78,7 @@ class PictureMask:
             codec: Codec of the blocks.
 
         Returns:
-            The motion; None if no block remains, as for a frame without motion vectors.
+            The motion; None if no block remains, as if the frame had no motion vectors.
         """
         side = _MACROBLOCK if codec in _MACROBLOCK_CODECS else _LARGEST_BLOCK
         squares, sums = _squares(self, geometry, side)
@@ -142,7 +142,7 @@ def hidden_pixels(mask: PictureMask, width: int, height: int) -> Bits:
         if layer.keep:
             shown = np.zeros_like(hidden)
             for polygon in layer.keep:
-                # Even-odd rule: where the polygon crosses itself, a part counts as outside.
+                # By the even-odd rule, parts count as outside where a polygon crosses itself.
                 winding, edge = _drawn(polygon, width, height)
                 shown |= ((winding & 1) != 0) & ~edge
             hidden |= ~shown

@@ -46,7 +46,7 @@ class Picture(IntEnum):
 
     @property
     def intra(self) -> bool:
-        """True where no block can refer to another picture."""
+        """Whether no block can refer to another picture."""
         return self in (Picture.I, Picture.SI, Picture.BI)
 
 
@@ -112,7 +112,7 @@ class FrameInfo:
     interlaced: bool
     width: int
     height: int
-    jump: bool = False  # the container's clock jumped here; time_us continues at the nominal rate
+    jump: bool = False  # the container's clock jumped; time_us continues at the nominal rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Gather(Protocol):
         """Whether `push` must be given the luma plane of every frame."""
 
     def start(self, geometry: Geometry) -> None:
-        """Begin a segment, or restart because the coded size changed within it."""
+        """Begin a segment, or restart because the coded size changed within the segment."""
 
     def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: Luma | None) -> None:
         """Add one decoded frame, in presentation order. `blocks` is None for intra pictures,

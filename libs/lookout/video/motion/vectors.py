@@ -42,7 +42,9 @@ class ExportedVectors:
 
 
 def joined(sources: Sequence[VectorSource]) -> tuple[PredictionBlocks, npt.NDArray[np.intp]]:
-    """Concatenate the blocks of several frames; also return each block's frame (position in `sources`)."""
+    """Return the concatenated blocks of several frames, and each block's frame (its position in
+    `sources`).
+    """
     owner = np.repeat(np.arange(len(sources)), [len(source) for source in sources])
     exported = [source for source in sources if isinstance(source, ExportedVectors)]
     if len(exported) == len(sources) and len({source.interlaced for source in exported}) == 1:
@@ -61,10 +63,10 @@ def _converted(vectors: Any, interlaced: bool) -> PredictionBlocks:
 
     FFmpeg gives block centres, motion in 1/motion_scale pixels (4 for H.264, 2 for MPEG-1/2/4), and does not
     mark skip blocks. Field macroblocks of interlaced H.264 come with vertical motion in frame lines (doubled
-    by FFmpeg) if they are 16x8 or 8x16, and in field lines if they are 16x16 or 8x8. The records do not tell
-    field from frame macroblocks, but moving parts of an interlaced picture are mostly coded as fields, so the
-    latter are doubled here as well. That is exact for field macroblocks and an upper bound for frame
-    macroblocks. Still blocks stay still.
+    by FFmpeg) if they are 16x8 or 8x16, and in field lines if they are 16x16 or 8x8. The records do not
+    distinguish field from frame macroblocks. Moving parts of an interlaced picture are mostly coded as
+    fields, so the motion of 16x16 and 8x8 macroblocks is doubled here as well. That is exact for field
+    macroblocks and an upper bound for frame macroblocks. Still blocks stay still.
     """
     w, h = vectors["w"].astype(np.int16), vectors["h"].astype(np.int16)
     scale = np.maximum(vectors["motion_scale"], 1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Decoding in confined processes: segments, and recordings from unknown sources.
+"""Decodes segments, and recordings from unknown sources, in confined processes.
 
 Names are imported lazily, when first used, because a process should have loaded few modules before it is
 confined.

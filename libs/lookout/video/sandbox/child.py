@@ -21,8 +21,9 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def bare_environment() -> dict[str, str]:
-    """Return an environment with only what Python needs to find the same modules: no credentials, no
-    proxies."""
+    """Return an environment with only what Python needs to find the same modules, without credentials or
+    proxies.
+    """
     environment = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "TZ", "SYSTEMROOT")}
     path = os.pathsep.join(os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

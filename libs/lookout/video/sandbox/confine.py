@@ -36,11 +36,11 @@ class Needs:
     Attributes:
         network: The network that the process may reach.
         code: With Landlock, the process may still read installed code, to import it later. If False, or
-            without Landlock, it can use no path at all: it can neither open one nor find out whether it
-            exists.
-        folders: With Landlock and `code`, further folders that the process may read.
-        threads: The process may start threads.
-        begin: Called during confinement; starts the threads that the process needs from the beginning.
+            without Landlock, the process can use no path at all: it can neither open a path nor find out
+            whether the path exists.
+        folders: Further folders that the process may read, with Landlock and `code`.
+        threads: Whether the process may start threads.
+        begin: Called during confinement, to start the threads that the process needs from the beginning.
     """
 
     network: Network = Network.NONE
@@ -51,12 +51,12 @@ class Needs:
 
 
 def confine(*, strict: bool = True, landlock: bool = True, needs: Needs | None = None) -> str:
-    """Confine this process permanently, without needing privileges; return a text that names the means used.
+    """Confine this process permanently, which needs no privileges; return a text that names the means used.
 
     Args:
-        strict: Fail if the kernel cannot confine the process; otherwise an audit hook stops Python code
-            there, but not FFmpeg.
-        landlock: Use Landlock if the kernel has it.
+        strict: Whether to fail if the kernel cannot confine the process. If False, an audit hook then
+            stops only Python code, but not FFmpeg.
+        landlock: Whether to use Landlock if the kernel has it.
         needs: Permissions to keep; None: only the permission to start threads.
 
     Raises:
@@ -75,8 +75,11 @@ def confine(*, strict: bool = True, landlock: bool = True, needs: Needs | None =
 
 def _confine(landlock: bool, needs: Needs) -> str:
     if sys.platform == "linux" and (threads := len(os.listdir("/proc/self/task"))) != 1:
-        raise ConfinementError(f"{threads} threads are already running, and they would not be confined")
-    # Determined while paths can still be resolved.
+        raise ConfinementError(
+            f"{threads} threads are already running and would not be confined: confine "
+            f"the process before it starts threads"
+        )
+    # Determined now, while paths can still be resolved.
     folders = [*_code_folders(), *needs.folders] if needs.code else []
     hide_memory()
     _drop_capabilities()
@@ -84,14 +87,15 @@ def _confine(landlock: bool, needs: Needs) -> str:
         allow_reading(folders)
     # Started after Landlock, which restricts only this thread and later ones; the filter covers all threads.
     needs.begin()
-    # Last, because the filter refuses the calls made above.
+    # Applied last, because the filter refuses the calls made above.
     filter_calls(may_open=landlock and needs.code, network=needs.network, threads=needs.threads)
     _check()
     return "seccomp and Landlock" if landlock else "seccomp (no Landlock here)"
 
 
 def hide_memory() -> None:
-    """Prevent core dumps, and other processes of this user from reading this one's memory or environment.
+    """Prevent core dumps, and keep other processes of this user from reading this process's memory or
+    environment.
 
     Raises:
         ConfinementError: The kernel refuses.
@@ -113,7 +117,7 @@ def _code_folders() -> list[str]:
 def _drop_capabilities() -> None:
     number = _CAPSET.get(platform.machine())
     if sys.platform != "linux" or number is None:
-        return  # the filter supports the same machines, and fails with a message
+        return  # the filter supports the same machines, and raises the error
     # Process 0 is this one; no effective, permitted or inheritable capability (capset(2)).
     header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
     if ctypes.CDLL(None, use_errno=True).syscall(number, header, none) != 0:
@@ -153,7 +157,7 @@ def limit_resources(memory: int, result: int, cpu_s: float | None, *, own_memory
         memory: Address space, bytes.
         result: Largest file that it may write, bytes.
         cpu_s: CPU seconds from now after which the kernel kills the process (SIGKILL). None: no limit.
-        own_memory: Private memory, which excludes libraries, bytes. None: no limit.
+        own_memory: Private memory in bytes, which excludes libraries. None: no limit.
     """
     if cpu_s is not None:
         used = resource.getrusage(resource.RUSAGE_SELF)

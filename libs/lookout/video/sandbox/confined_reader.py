@@ -1,6 +1,6 @@
 """Recordings from unknown sources, decoded in confined processes.
 
-The recording is cut between keyframes as in `VideoReader`, but every piece is a job of a `SandboxPool`. A
+The recording is divided at keyframes as in `VideoReader`, but every piece is a job of a `SandboxPool`. A
 piece that kills its decoder twice becomes a gap; the other pieces are still returned.
 """
 
@@ -38,7 +38,8 @@ from lookout.video.segments.sampling import Pick
 from lookout.video.segments.types import CodecError, Reason
 
 JOB_BYTES = 128 * 1024 * 1024
-"""Most bytes of decoded pixels in one job; more samples between two keyframes become several jobs."""
+"""Maximum bytes of decoded pixels in one job. If the samples between two keyframes need more, they "
+"become several jobs."""
 JOB_FRAMES = 20_000
 DEADLY = (Reason.POISON, Reason.MEMORY)
 
@@ -60,7 +61,7 @@ class SandboxedReader(RecordingReader):
         self._name = name if self._source is not None else os.path.abspath(name)
         self.workers = workers or usable_cores()
         if self._source is None:
-            with FileSource(name).open():  # raises for an unreadable file before processes are started
+            with FileSource(name).open():  # raises an error for an unreadable file before processes start
                 pass
         self._pool = SandboxPool(
             self.workers, SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0, recordings=True)
@@ -150,8 +151,8 @@ class SandboxedSampling(Sampling):
             try:
                 for request in coming:
                     waiting.append((request, threads.submit(self._run, request)))
-                    # One job more than there are processes, so that a process that becomes free finds the
-                    # next job waiting.
+                    # One job more than there are processes, so that the next job already waits for a process
+                    # that becomes free.
                     if len(waiting) > self._workers:
                         break
                 while waiting and not self._closed:
@@ -193,7 +194,7 @@ class SandboxedSampling(Sampling):
             self._busy += time.perf_counter() - begun
 
     def _frames(self, job: Sequence[Pick], result: Future[SamplesReply]) -> list[FileFrame]:
-        """Return a job's frames, and record the missing ones."""
+        """Return a job's frames; record its missing frames."""
         why = UNDECODABLE
         frames: dict[int, FileFrame] = {}
         try:
@@ -202,7 +203,8 @@ class SandboxedSampling(Sampling):
             for name in ("fed", "skipped", "frames", "painted", "runs", "seeks", "repaired"):
                 setattr(self._work, name, getattr(self._work, name) + reply.work[name])
         except CodecError as error:
-            # A job that kills its process loses only its own frames; any other error affects the whole file.
+            # If a job kills its process, only the job's frames are lost; any other error affects the whole
+            # file.
             if error.reason not in DEADLY:
                 raise
             why = error.detail

@@ -1,5 +1,6 @@
-"""Cuts in progress in a decoder process, so that a request for a file's next pieces continues where the last
-one stopped."""
+"""Keeps a decoder process's cuts in progress, so that a request for a file's next pieces continues where the
+last request stopped.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typing import BinaryIO
 from lookout.video.segments.cutting import cut
 from lookout.video.segments.types import CodecError, CutRequest, Reason, Segment
 
-#: maximum number of files that stay open; a file that was closed is read again from its beginning
+#: maximum number of files that stay open; for more pieces of a closed file, it is read again from its
+#: beginning
 MOST_OPEN = 32
 
 
@@ -24,14 +26,15 @@ class _Cut:
 
 
 class Cuts:
-    """The files being cut. They only save time: any process that is given the file answers a request the
-    same."""
+    """The files that are being cut. They only save time, because any process that is given the file returns
+    the same pieces.
+    """
 
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, float, int], _Cut] = OrderedDict()
 
     def pieces(self, request: CutRequest, file: BinaryIO | None) -> tuple[Segment, ...]:
-        """Return the requested pieces; none at the file's end.
+        """Return the requested pieces; empty at the file's end.
 
         Args:
             file: The file of `request.path`, at its beginning; None if it was passed with an earlier request.
@@ -40,7 +43,7 @@ class Cuts:
             CodecError: The next piece cannot be cut.
         """
         key = (request.path, request.target_s, request.max_bytes)
-        # Removed while in use, so that a failed cut is not continued.
+        # Removed while it is used, so that a failed cut is not continued.
         going = self._open.pop(key, None)
         if going is not None and going.position == request.first:
             if file is not None:

@@ -28,7 +28,7 @@ class CutSegment:
     Attributes:
         data: MPEG-TS that begins at a keyframe.
         seconds: Duration from its first to its last packet, by their stamps.
-        waited_s: Seconds since its last packet arrived; a long time if the camera then fell silent.
+        waited_s: Seconds since the last packet arrived, which is long if the camera fell silent after it.
     """
 
     data: bytes
@@ -38,14 +38,15 @@ class CutSegment:
 
 @dataclass(slots=True)
 class Cutter:
-    """Cuts one connection's packets. It keeps the packets of one open segment, at most `max_bytes`.
+    """Cuts one connection's packets into segments. It keeps only the packets of the open segment, at most
+    `max_bytes`.
 
     Args:
         stream: The input's video stream.
-        target_s: A segment ends at the first keyframe after this time.
+        target_s: Seconds after which a segment ends at the next keyframe.
         max_bytes: An open segment that grows larger is dropped and counted.
-        jump_s: A step of the time stamps by more than this begins a new segment at the next keyframe, as
-            does every jump of the clock.
+        jump_s: If the time stamps step by more than this, a new segment begins at the next keyframe, as
+            after every jump of the clock.
         clock: Monotonic clock, seconds.
     """
 
@@ -64,8 +65,8 @@ class Cutter:
     def cut(self, packets: Iterable[Any]) -> Iterator[CutSegment]:
         """Yield each complete segment and, after the last packet, the unfinished one.
 
-        The end of a connection may be the end of its camera, whose last pictures may matter most. So only the
-        very last packet is dropped, because its picture may be incomplete.
+        Only the very last packet is dropped, because its picture may be incomplete. The rest is kept, because
+        a connection may end with its camera, whose last pictures may matter most.
 
         Raises:
             FFmpegError, OSError: The packets ended with this error; the unfinished segment was yielded first.
@@ -85,7 +86,7 @@ class Cutter:
             raise failure
 
     def _stamped(self, packets: Iterable[Any]) -> Iterator[Any]:
-        """Return the packets with their times and parameter sets."""
+        """Yield the packets with their times and parameter sets."""
         context = self.stream.codec_context
         self._times = StreamClock(
             self.stream.time_base,
@@ -101,11 +102,11 @@ class Cutter:
         return self._times.stamped(map(sets.mark, pictures))
 
     def _cut_before(self, packet: Any) -> Iterator[CutSegment]:
-        """Add a packet; if it begins a new segment, yield the one before."""
+        """Add a packet; if it begins a new segment, yield the previous segment."""
         if packet.dts is None or packet.pts is None or packet.is_corrupt:
             self.dropped_packets += 1
             if packet.is_corrupt:
-                self._drop()  # later pictures refer to it
+                self._drop()  # dropped, because later pictures refer to this one
             return
         if packet.is_keyframe and self._open:
             jumped = self._jumped(packet)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 _LENGTH = struct.Struct("<I")
 _PIPE_BYTES = 1 << 16
 _BODY_S = 30.0
-"""Seconds in which a message must be complete once its first bytes have arrived."""
+"""Seconds within which a message must be complete once its first bytes have arrived."""
 #: kinds of inputs sent with a job: a file, a pipe, a recording that the parent serves
 REGULAR, STREAM, SERVED = b"f", b"p", b"s"
 _WATCH_S = 0.1
@@ -26,7 +26,9 @@ Watch = Callable[[], None]
 
 
 def shared_file() -> int:
-    """Create a nameless file that both processes can map; it vanishes when its last descriptor is closed."""
+    """Create a nameless file that both processes can map, and return its descriptor. The file is gone once
+    its last descriptor is closed.
+    """
     if hasattr(os, "memfd_create"):
         return os.memfd_create("lookout-codec", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -39,7 +41,8 @@ def send_message(fd: int, data: bytes, seconds: float | None = None) -> None:
     Args:
         fd: The pipe.
         data: The message.
-        seconds: Time within which the other side must read it; None: no limit. Needs a non-blocking pipe.
+        seconds: Time within which the other side must read the message; None: no limit. A limit needs a
+            non-blocking pipe.
 
     Raises:
         TimeoutError: The limit expired.
@@ -57,8 +60,9 @@ def receive_message(fd: int, limit: int, seconds: float | None = None, watch: Wa
 
     Args:
         fd: The pipe.
-        limit: Longest message that is accepted, bytes.
-        seconds: Time limit for the message; None: no limit. Once begun, it must be complete within 30 s.
+        limit: Maximum bytes of the message.
+        seconds: Time limit for the message; None: no limit. Once a message has begun, it must be complete
+            within 30 s.
         watch: Called repeatedly while waiting; an exception from it ends the wait.
 
     Raises:
@@ -116,7 +120,8 @@ def read_all(fd: int, size: int, offset: int = 0) -> bytearray:
     Raises:
         EOFError: The file ends too early.
     """
-    if not 0 <= size <= os.lseek(fd, 0, os.SEEK_END) - offset:  # fstat may use a path, which decoders may not
+    # Not fstat, which may use a path, because decoders may not.
+    if not 0 <= size <= os.lseek(fd, 0, os.SEEK_END) - offset:
         raise EOFError(f"the other process announced {size} bytes but did not write them")
     out = bytearray(size)
     view, position = memoryview(out), 0

@@ -1,4 +1,4 @@
-"""Jobs for decoder processes: written by the pool as JSON, read by the process.
+"""Encodes jobs for decoder processes: the pool writes them as JSON, and the process reads them.
 
 A process may trust its jobs, because they come from the pool. The pool does not trust replies: it checks
 these messages (`sandbox.proto`) field by field.
@@ -79,8 +79,7 @@ Request = (
 
 @runtime_checkable
 class PortableGather(Gather, Protocol):
-    """A gather that can be recreated in a decoder process. Its class must be at the top level of its
-    module."""
+    """A gather that a decoder process can recreate. Its class must be at the top level of its module."""
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -118,21 +117,21 @@ _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in _REQUESTS}
 
 
 def job_message(number: int, job: DecoderJob) -> bytes:
-    """Encode a job as a message. The bytes in its request are not included: they are in the shared input, one
+    """Encode a job as a message. The bytes in its request are not in the message but in the shared input, one
     after the other.
 
     Args:
-        number: Number of the job within the process; its reply repeats it.
+        number: Number of the job within the process, which the reply repeats.
         job: The job.
 
     Raises:
-        CodecError: With the reason REQUEST: the gather cannot be sent.
+        CodecError: With REQUEST: the gather cannot be sent.
     """
     return f"{number} {json.dumps([_plain(job.request), job.size, job.with_file])}".encode()
 
 
 def job_number(message: bytes) -> int:
-    """Return the number of a job; this also works for a job that cannot be decoded."""
+    """Return the number of a job, even if the job cannot be decoded."""
     return int(message.split(b" ", 1)[0])
 
 
@@ -144,7 +143,7 @@ def read_job(message: bytes, read: Callable[[int, int], bytes]) -> DecoderJob:
         read: Given a byte count and an offset, returns those bytes of the shared input.
 
     Raises:
-        LookupError: The gather's module was not imported when the process began.
+        LookupError: The gather's module was not imported before the process was confined.
     """
     request, size, with_file = json.loads(message.split(b" ", 1)[1])
     place = 0
@@ -158,8 +157,9 @@ def read_job(message: bytes, read: Callable[[int, int], bytes]) -> DecoderJob:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a part of a request to JSON types: tuples become lists, objects carry the name of their
-    class."""
+    """Convert a part of a request to JSON types. Tuples become lists, and objects carry the name of their
+    class.
+    """
     if value is None or type(value) in (bool, int, float, str):
         return value
     return [_plain(part) for part in value] if isinstance(value, tuple) else _named(value)

@@ -1,7 +1,7 @@
-"""Landlock: limits a process to reading files below a few folders. It can reach no other file and no other
-process.
+"""Landlock limits a process to reading files below a few folders; the process can reach no other file and no
+other process.
 
-The kernel's own description: Documentation/userspace-api/landlock.rst.
+See the kernel's Documentation/userspace-api/landlock.rst.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCOPES: Final = 0b11  # abstract Unix sockets and signals, since version 6
 
 
 def landlock_version() -> int:
-    """Return the kernel's Landlock version; 0 if it has none or was booted without it."""
+    """Return the kernel's Landlock version; 0 if the kernel lacks Landlock or was booted without it."""
     if sys.platform != "linux":
         return 0
     version = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
@@ -51,8 +51,8 @@ def allow_reading(folders: Iterable[str]) -> None:
     if version == 0:
         raise ConfinementError("this kernel has no Landlock")
     rights = _FILE_RIGHTS[max(abi for abi in _FILE_RIGHTS if abi <= version)]
-    # The rights named here are denied outside the folders below. The kernel rejects rights that it does not
-    # know.
+    # Outside the folders below, the rights named here are denied. Only rights that the kernel knows may be
+    # named.
     words = [rights, *([_NETWORK] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
     attributes = struct.pack(f"={len(words)}Q", *words)
     rules = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))

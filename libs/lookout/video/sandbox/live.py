@@ -24,7 +24,7 @@ def camera_segments(url: str) -> Generator[bytes]:
     """Yield a camera's segments (MPEG-TS), each as soon as it is complete. The stream ends only with an
     error.
 
-    The camera's name is resolved once, at the beginning; redirects are refused. Close the generator to end
+    The camera's host is resolved once, at the beginning; redirects are refused. Close the generator to end
     the process that reads the camera.
 
     Args:
@@ -38,7 +38,7 @@ def camera_segments(url: str) -> Generator[bytes]:
     try:
         parts = urlsplit(url)
         connection, address = placed(url, ()).connect(CONNECT_S)
-    except (OSError, ValueError) as error:  # its message shows only the host of the address
+    except (OSError, ValueError) as error:  # the message shows only the host of the camera's address
         raise CodecError(Reason.UNREADABLE, f"{name}: {error}") from None
     try:
         if parts.username is not None:

@@ -1,4 +1,4 @@
-"""Opens a recording by its path or address, in this process or in confined ones."""
+"""Opens a recording by its path or address, in this process or in confined processes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def open_recording(
     Args:
         source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`. A reader that is already
             open is used as it is and stays open.
-        sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first,
-            because those processes have no sockets. A `RangedSource` is read on their behalf.
-        workers: Decoder processes (default: as many as this process may use cores).
-        progress: Called with bytes done and in all while a URL is downloaded.
+        sandbox: Whether to demux and decode in confined processes. A URL is first downloaded into a
+            temporary file, because these processes have no sockets. A `RangedSource` is read on their behalf.
+        workers: Number of decoder processes (default: the number of cores that this process may use).
+        progress: Called with the bytes done and the total bytes while a URL is downloaded.
 
     Raises:
         CodecError: The recording cannot be read.
@@ -78,7 +78,7 @@ def downloaded(
 
     Args:
         source: The URL; closed after the download.
-        progress: Called with bytes done and in all.
+        progress: Called with the bytes done and the total bytes.
 
     Raises:
         CodecError: The URL cannot be read.
@@ -88,17 +88,17 @@ def downloaded(
             download(source, file.name, progress)
         finally:
             source.close()
-        # The connections are closed by now; decoding may take hours.
+        # The connections are already closed here, because decoding may take hours.
         yield DownloadedFile(source.name, file.name)
 
 
 def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
-    """Append a URL's bytes to a file, piece by piece, after those it already has; nothing is parsed.
+    """Append to a file the bytes of a URL that it does not have yet, piece by piece, without parsing them.
 
     Args:
         source: The URL.
-        path: The file. Its content must be the first bytes of the same version.
-        progress: Called with bytes done and in all.
+        path: The file, whose content must be the first bytes of the same version.
+        progress: Called with the bytes done and the total bytes.
 
     Raises:
         CodecError: The URL cannot be read, or does not fit on the disk. Bytes already written stay.
@@ -107,7 +107,8 @@ def download(source: UrlSource, path: str, progress: Callable[[int, int], None] 
     try:
         with open(path, "ab", buffering=0, opener=private_opener) as file:
             free = shutil.disk_usage(folder).free
-            # Checked before the first byte: a full disk would also affect other programs on this machine.
+            # Checked before the first byte, because a full disk would also affect other programs on this
+            # machine.
             if size - file.tell() > free:
                 raise not_stored(source, f"it has {size} bytes, but {folder} has room for {free}")
             while (position := file.tell()) < size:

@@ -1,4 +1,4 @@
-"""Camera addresses: resolving a host once, and putting credentials into its URL."""
+"""Resolves a camera's host once, and puts credentials into the camera's URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
 from lookout.text import clean
 
-#: placeholders in a camera's URL for the secret's user name and password, if these do not go before the host
+#: placeholders in a camera's URL for the secret's user name and password, if these do not belong before the
+#: host
 USER_PLACE, PASSWORD_PLACE = "{username}", "{password}"
 
 #: patterns that a camera's URL must not match, with the reason; charts/lookout/crds/cameras.yaml has the same
@@ -40,11 +41,11 @@ class AccessError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class CameraPlace:
-    """The resolved address of a camera.
+    """A camera's resolved address.
 
     Attributes:
-        addresses: IP addresses of its host, checked.
-        port: Port of its server.
+        addresses: Checked IP addresses of the camera's host.
+        port: Port of the camera's server.
         url: The URL without credentials.
     """
 
@@ -73,7 +74,8 @@ class CameraPlace:
 
 
 def placed(url: str, networks: Sequence[str]) -> CameraPlace:
-    """Resolve a camera's URL to all addresses of its host, so that the connection goes to a checked address.
+    """Return a camera's resolved address, with all addresses of its host checked, so that a connection goes
+    to a checked address.
 
     Args:
         url: An RTSP address.
@@ -102,8 +104,9 @@ def placed(url: str, networks: Sequence[str]) -> CameraPlace:
 
 
 def has_places(url: str) -> bool:
-    """Whether a URL has placeholders for user name and password; some recorders expect these in the path or
-    the query."""
+    """Whether a URL has placeholders for user name and password, because some recorders expect these in the
+    path or query.
+    """
     return USER_PLACE in url or PASSWORD_PLACE in url
 
 
@@ -116,13 +119,15 @@ def url_fault(url: str) -> str | None:
     for pattern, what in _SECRETS:
         if pattern.search(url):
             if pattern is _SECRETS[0][0]:
-                return f"it contains {what}: leave them out, and in credentials name a secret that has them"
-            return f"it contains {what}: write {PASSWORD_PLACE} in its place and name a secret in credentials"
+                return f"it contains {what}: remove them, and name a secret that has them in credentials"
+            return f"it contains {what}: write {PASSWORD_PLACE} instead, and name a secret in credentials"
     return None
 
 
 def with_credentials(url: str, secret: tuple[str, str]) -> str:
-    """Return an RTSP address with user name and password: at its placeholders, else before the host."""
+    """Return an RTSP address with user name and password at its placeholders, or before the host if it has
+    none.
+    """
     user, password = (quote(part, safe="") for part in secret)
     if has_places(url):
         return url.replace(USER_PLACE, user).replace(PASSWORD_PLACE, password)
@@ -131,8 +136,9 @@ def with_credentials(url: str, secret: tuple[str, str]) -> str:
 
 
 def without_addresses(text: str, public: str) -> str:
-    """Replace every address in an error text by the camera's public one, because FFmpeg names the address
-    that it was given, with its password."""
+    """Return an error text in which the camera's public address replaces every address, because FFmpeg shows
+    the address that it was given, including its password.
+    """
     return _ADDRESS.sub(lambda _: public, " ".join(text.split()))[:300]
 
 

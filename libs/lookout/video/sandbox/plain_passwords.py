@@ -1,6 +1,6 @@
-"""Prevents FFmpeg from sending a password to a camera in clear text, on the streaming connection.
+"""Prevents FFmpeg from sending a camera's password in clear text on the streaming connection.
 
-FFmpeg answers the latest challenge, and a camera may ask for Digest at first and for Basic later. So each of
+A camera may first ask for Digest and later for Basic, and FFmpeg answers whatever was asked last. So each of
 FFmpeg's requests passes through a check in the confined process.
 """
 
@@ -20,7 +20,7 @@ REFUSED = (
 _PIECE = 1 << 18
 _REQUEST_BYTES = 1 << 16
 _BASIC = re.compile(rb"(?im)^authorization\s*:\s*basic\b")
-_INTERLEAVED = 0x24  # "$", a channel and a length of two bytes come before a packet (RFC 2326, section 10.12)
+_INTERLEAVED = 0x24  # "$", channel, two bytes of length, packet (RFC 2326, 10.12)
 
 
 def guard_input(refuse: Callable[[], None]) -> Callable[[], None]:
@@ -30,11 +30,11 @@ def guard_input(refuse: Callable[[], None]) -> Callable[[], None]:
         refuse: Called instead of sending the first request that has the password in clear text.
 
     Returns:
-        A function that starts the check's threads. Call it later, because a process must have only one thread
-            while it is being confined.
+        A function that starts the check's threads. Call it during confinement, which must begin with only one
+        thread.
     """
     camera = socket.socket(fileno=os.dup(0))
-    camera.setblocking(True)  # the connection was made with a time limit; from here FFmpeg's own applies
+    camera.setblocking(True)  # the connection's time limit ends here, because FFmpeg has its own
     ours, theirs = socket.socketpair()
     os.dup2(theirs.fileno(), 0)
     theirs.close()
@@ -52,7 +52,7 @@ def guard_input(refuse: Callable[[], None]) -> Callable[[], None]:
 
 
 def _until_closed(target: Callable[[], None], *ends: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # one side has closed; FFmpeg reports the error
+    with contextlib.suppress(OSError):  # one side has closed the connection; FFmpeg reports this
         target()
     for end in ends:
         with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ def _whole(data: bytes) -> int | None:
     """Return the length in bytes of the first request or packet; None if it is incomplete.
 
     Raises:
-        OSError: The bytes are longer than any request, and still no request is complete.
+        OSError: The request is incomplete, although the bytes are longer than any request.
     """
     if len(data) > _REQUEST_BYTES:
         raise OSError("a request has no end")

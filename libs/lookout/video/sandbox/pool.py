@@ -75,11 +75,11 @@ from lookout.video.segments.types import (
 if TYPE_CHECKING:
     from lookout.video.segments.inspection import Inspection
 
-# The kernel's limit is for the process's whole life, because a confined process cannot raise its limit;
-# `_check_cpu` enforces the limit of each job.
+# The kernel's limit is for the process's whole life, because a confined process cannot raise it. `_check_cpu`
+# enforces each job's limit.
 CPU_JOBS = 10
-"""A worker's CPU limit for its whole life, as a multiple of `cpu_s`. The worker is replaced before the kernel
-enforces the limit."""
+"""A worker's CPU limit for its whole life, as a multiple of `cpu_s`. The worker is replaced before it "
+"reaches this limit."""
 #: CPU seconds that an idle decoder may use, and seconds between checks
 IDLE_CPU_S = 0.5
 _LOOK_S = 1.0
@@ -93,16 +93,16 @@ class SandboxSettings:
 
     Attributes:
         memory: Address space, bytes.
-        result: Largest result of one job, bytes.
+        result: Maximum bytes of a job's result.
         cpu_s: CPU seconds for one job.
         wall_s: Seconds for one job.
         start_s: Seconds to start.
         threads: Slice threads of the decoder.
-        recordings: Whether the worker samples whole recordings, which needs threads. A process with one slice
-            thread and without recordings may not start threads.
-        jobs: Jobs before a worker is replaced.
-        strict: Refuse to work if the kernel cannot confine a process.
-        landlock: Use Landlock if the kernel has it.
+        recordings: Whether the worker samples whole recordings, which needs threads. Without recordings
+            and with one slice thread, the process may not start threads.
+        jobs: Number of jobs after which a worker is replaced.
+        strict: Whether to refuse to work if the kernel cannot confine a process.
+        landlock: Whether to use Landlock if the kernel has it.
         modules: Modules imported before the worker is confined; they must define the gathers of requests.
     """
 
@@ -120,7 +120,7 @@ class SandboxSettings:
 
 
 class SandboxError(LookoutError, RuntimeError):
-    """The code in a worker failed, through no fault of the segment; the message is its trace."""
+    """The code in a worker failed, which is not the segment's fault; the message is the traceback."""
 
 
 class _WorkerLostError(Exception):
@@ -129,7 +129,9 @@ class _WorkerLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """data: a segment's bytes; opened: returns a descriptor of the input, called once per attempt."""
+    """A job. `data`: a segment's bytes; `opened`: returns a descriptor of the input, and is called once per
+    attempt.
+    """
 
     request: Request
     data: bytes = b""
@@ -137,7 +139,7 @@ class _Job:
 
 
 class _Worker:
-    """One child process and the channels to it."""
+    """A child process and the channels to it."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
@@ -146,7 +148,7 @@ class _Worker:
         job_read, self._jobs = os.pipe()
         self._replies, reply_write = os.pipe()
         self._files, files_read = socket.socketpair()
-        # Writes have a deadline, so that a worker that accepts no job does not block the caller.
+        # Writes have a deadline, so that a worker that does not read its job cannot block the caller.
         os.set_blocking(self._jobs, False)
         self._files.settimeout(settings.wall_s)
         fields = ("memory", "result", "threads", "recordings", "strict", "landlock", "modules")
@@ -156,7 +158,7 @@ class _Worker:
         child = (job_read, reply_write, files_read.fileno(), self._in, self._out)
         directory = tempfile.mkdtemp(prefix="lookout-codec-")
         try:
-            # A new program, never a fork: threads of Kafka and gRPC may hold any lock in this process.
+            # A new program, not a fork, because threads of Kafka and gRPC may hold any lock in this process.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "lookout.video.sandbox.worker", *map(str, child), options],
                 cwd=directory,
@@ -169,8 +171,8 @@ class _Worker:
                 start_new_session=True,
             )
         finally:
-            # The directory is the child's working directory. Removed now, it stays empty and needs no
-            # cleaning up later.
+            # The directory is the child's working directory. It is removed now, so that it stays empty and
+            # needs no cleanup later.
             os.rmdir(directory)
             os.close(job_read)
             os.close(reply_write)
@@ -181,7 +183,8 @@ class _Worker:
         self._job_cpu_s = 0.0  # CPU time of the process at which its job exceeds the limit
         self.means = ""
         self._rest_cpu_s = 0.0
-        # The worker's two threads, and those of codecs if allowed; some start a few more than configured.
+        # The worker's two threads, and codecs' threads if allowed; some codecs start a few more than
+        # configured.
         self._most_threads = 16 + 4 * settings.threads
 
     @property
@@ -190,12 +193,12 @@ class _Worker:
 
     @property
     def spent(self) -> bool:
-        """Whether the next job could reach the process's CPU limit before its own."""
+        """Whether the next job could reach the process's CPU limit before the job's limit."""
         used = cpu_seconds(self.pid)
         return used is not None and used - self._begun_cpu_s > (CPU_JOBS - 1) * self._settings.cpu_s
 
     def run(self, job: _Job, wall_s: float | None) -> Result:
-        """Run one job with its file, in at most `wall_s` seconds.
+        """Run a job and return its result, within `wall_s` seconds.
 
         Raises:
             _WorkerLostError: The worker died or did not answer in time.
@@ -239,7 +242,7 @@ class _Worker:
             raise SandboxError(str(bug)) from None
         except ReplyError as error:
             raise _WorkerLostError(f"sent a reply that cannot be read ({error})") from None
-        # Frees the pages: a large segment should not stay in memory until the next one.
+        # This frees the pages, so that a large segment does not stay in memory until the next segment.
         os.ftruncate(self._in, 0)
         os.ftruncate(self._out, 0)
         return result
@@ -257,7 +260,8 @@ class _Worker:
 
     def _check_cpu(self) -> None:
         """Kill the process if its job has used too much CPU time, or if it has too many threads. The process
-        could ignore the signal of its own CPU limit, but not this one."""
+        could ignore the signal of its CPU limit, but not this kill.
+        """
         used = cpu_seconds(self.pid)
         if used is not None and used > self._job_cpu_s:
             self._process.kill()
@@ -277,11 +281,13 @@ class _Worker:
         return self._process.poll() is not None
 
     def rest(self) -> None:
-        """Mark the process as idle: it should use no CPU time until the next `run`."""
+        """Mark the process as idle, so that it may use no CPU time until the next `run`."""
         self._rest_cpu_s = cpu_seconds(self.pid) or 0.0
 
     def check_idle(self) -> None:
-        """Kill the process if it has used CPU time or started threads since `rest`, without a job."""
+        """Kill the process if it has used CPU time or started threads without a job, that is, since
+        `rest`.
+        """
         used = cpu_seconds(self.pid)
         if used is None or self.ended:
             return
@@ -315,11 +321,11 @@ class _Worker:
 class SandboxPool:
     """Decoder processes shared by any number of threads.
 
-    A worker opens no files, has no sockets, starts no programs, reaches no other process, works in an empty
-    directory and is limited in memory and time; its inputs come as descriptors from the pool. If a worker
-    dies or hangs, it is replaced and the job is retried once; if the job fails a second time, `CodecError`
-    with POISON is raised. Use the pool as a context manager or call `close`, so that no process remains;
-    workers also end when this process does.
+    A worker cannot open files, use sockets, start programs or reach other processes. It works in an empty
+    directory, with limited memory and time. Its inputs come as descriptors from the pool. If a worker dies or
+    hangs, it is replaced and the job is retried once; if the job fails a second time, `CodecError` with
+    POISON is raised. Use the pool as a context manager or call `close`, so that no process remains; workers
+    also end when this process does.
     """
 
     def __init__(self, workers: int = 1, settings: SandboxSettings | None = None) -> None:
@@ -331,7 +337,8 @@ class SandboxPool:
         self._alive: set[_Worker] = set()
         self._idle: set[_Worker] = set()
         self._closed = False
-        # None: a seat that has no process yet. Last in, first out, so that few processes are kept warm.
+        # None is a seat that has no process yet. Last in, first out, so that only as many processes stay warm
+        # as needed.
         self._seats: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
         for _ in range(workers):
             self._seats.put(None)
@@ -341,7 +348,7 @@ class SandboxPool:
 
         Raises:
             CodecError: The segment cannot be decoded; `reason` says why.
-            SandboxError: The request's gather fails.
+            SandboxError: The request's gather failed.
         """
         if len(segment) > request.limits.bytes:
             raise CodecError(
@@ -353,7 +360,7 @@ class SandboxPool:
         """Inspect one file; problems with its content are reported in the result.
 
         Raises:
-            CodecError: With the reason UNREADABLE, UNAVAILABLE, CLOSED or POISON.
+            CodecError: With UNREADABLE, UNAVAILABLE, CLOSED or POISON.
         """
         with _opened(path) as file:
             request = InspectRequest(path, os.fstat(file).st_size)
@@ -373,14 +380,15 @@ class SandboxPool:
             if not pieces:
                 return
             yield from pieces
-            # Every job opens the file again, so that another worker, or the replacement of a dead one, can
+            # Every job opens the file again, so that another worker, or a dead worker's replacement, can
             # continue at `first`.
             request = replace(request, first=request.first + len(pieces))
 
     def cut_stream(
         self, pipe: BinaryIO, *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
     ) -> Iterator[Segment]:
-        """Cut a pipe into pieces and yield each one when it is complete; wait for more without a limit.
+        """Cut a pipe into pieces and yield each piece when it is complete; wait for the pipe without a time
+        limit.
 
         One worker reads the pipe from beginning to end. A pipe cannot be read twice, so a worker that dies is
         not replaced.
@@ -405,14 +413,14 @@ class SandboxPool:
                 raise CodecError(Reason.CLOSED, "the decoder pool was closed during decoding") from None
             raise CodecError(Reason.POISON, f"the decoder failed on the stream: {lost}") from None
         finally:
-            self._drop(worker, restart=False)  # it holds the pipe
+            self._drop(worker, restart=False)  # it has the pipe, which no other worker can continue
 
     def recording_table(self, path: str, source: ServedSource | None = None) -> TableReply:
         """Return the packet table of a whole file.
 
         Args:
             path: The file.
-            source: A recording to read instead of the file; `path` is then only its name.
+            source: A recording to read instead of a file; `path` is then only its name.
 
         Raises:
             CodecError: The file cannot be read; `reason` says why.
@@ -431,10 +439,10 @@ class SandboxPool:
 
         Args:
             request: The frames.
-            source: As for `recording_table`.
+            source: A recording to read instead of a file.
 
         Raises:
-            CodecError: With the reason POISON if the frames killed two decoders.
+            CodecError: With POISON: the frames killed two decoders.
         """
         if source is not None:
             return cast(SamplesReply, self._run(_Job(request, opened=partial(served, source))))
@@ -446,7 +454,7 @@ class SandboxPool:
 
         Args:
             request: The range.
-            source: As for `recording_table`.
+            source: A recording to read instead of a file.
 
         Raises:
             CodecError: The range cannot be cut; the reason is POISON if it killed two decoders.
@@ -482,8 +490,8 @@ class SandboxPool:
 
     def _run(self, job: _Job) -> Result:
         fates: list[str] = []
-        # Twice, because a process may also die for reasons unrelated to the job, for example if the machine
-        # runs out of memory.
+        # Tried twice, because a process may also die for reasons unrelated to the job, for example if the
+        # machine runs out of memory.
         while len(fates) < 2:
             worker = self._take()
             try:
@@ -544,7 +552,7 @@ class SandboxPool:
 
     def check_idle_workers(self) -> bool:
         """Kill idle workers that use CPU time; return whether any worker is idle."""
-        with self._lock:  # meanwhile no worker is taken, and the pool is not closed
+        with self._lock:  # so that no worker is taken and the pool is not closed
             for worker in self._idle:
                 worker.check_idle()
             return bool(self._idle)
@@ -564,7 +572,7 @@ class SandboxPool:
             worker.close()
 
     def close(self) -> None:
-        """Kill all workers, even busy ones, whose callers get a `CodecError` with CLOSED."""
+        """Kill all workers, including busy workers, whose callers get a `CodecError` with CLOSED."""
         with self._lock:
             if self._closed:
                 return
@@ -576,7 +584,7 @@ class SandboxPool:
         self._clear_seats()
 
     def _clear_seats(self) -> None:
-        """Kill idle workers. A busy one is killed and closed by the thread that waits for it."""
+        """Kill idle workers. A busy worker is killed and closed by the thread that waits for it."""
         idle: list[_Worker | None] = []
         while True:
             try:
@@ -599,7 +607,9 @@ class SandboxPool:
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a file for reading; return its descriptor. Errors: `CodecError` with UNREADABLE."""
+    """Give the block a descriptor of a file that is open for reading. Errors: `CodecError` with
+    UNREADABLE.
+    """
     try:
         file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed below)
     except OSError as error:
@@ -609,13 +619,17 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def _kind(file: int) -> bytes:
-    """Return the kind of a descriptor, to send to the decoder, which may not ask the kernel for it."""
+    """Return the kind of a descriptor, which is sent to the decoder because the decoder may not ask the
+    kernel.
+    """
     mode = os.fstat(file).st_mode
     return SERVED if stat.S_ISSOCK(mode) else REGULAR if stat.S_ISREG(mode) else STREAM
 
 
 class _IdleWatch:
-    """Watches the idle workers of all pools of this process, on one thread that runs while there are any."""
+    """Watches the idle workers of all pools of this process, on one thread, which runs while there are idle
+    workers.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

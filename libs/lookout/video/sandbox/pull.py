@@ -1,4 +1,4 @@
-"""Reads one camera through a process that can reach nothing but the connection to it."""
+"""Reads a camera through a process that can reach only the connection to this camera."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lookout.video.sandbox.child import bare_environment, cpu_seconds
 from lookout.video.sandbox.cutter import CutSegment
 from lookout.video.sandbox.exchange import receive_message, send_message
 
-_START_S = 120.0  # imports are slow on a loaded machine
+_START_S = 120.0  # long, because imports are slow on a loaded machine
 _GRACE_S = 20.0
 _LOOK_S = 2.0
 _CPU_S, _CPU_SHARE = 20.0, 0.5  # allowance for starting, then share of one core; cutting takes 2 %
@@ -35,7 +35,7 @@ class PullError(RuntimeError):
 
 
 class Pull:
-    """Reads a camera through a separate confined process until `end`.
+    """Reads a camera through a separate, confined process until `end`.
 
     The process has the connection, this camera's credentials, and bounded memory and time. It has no files,
     no other connection, and no data of other cameras. Its output is treated as untrusted, like the camera's
@@ -82,7 +82,7 @@ class Pull:
         return self._process.pid
 
     def begin(self) -> None:
-        """Send the process its job, and return once it is confined and about to read the camera.
+        """Send the process its job, and return once the process is confined and about to read the camera.
 
         Raises:
             PullError: The process does not start.
@@ -151,7 +151,10 @@ class Pull:
         used = cpu_seconds(self.pid)
         if used is not None and used > _CPU_S + _CPU_SHARE * (time.monotonic() - self._begun):
             self.end()
-            raise PullError("reading the stream takes more than half a CPU core")
+            raise PullError(
+                "reading the stream takes more than half a CPU core: lower the camera's bit "
+                "rate or frame rate"
+            )
 
     def _fate(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):

@@ -28,7 +28,7 @@ from lookout.video.sandbox.plain_passwords import REFUSED, guard_input
 from lookout.video.sandbox.seccomp import Network
 
 MAX_JOB = 1 << 16
-_ADDRESS_SPACE = 2 << 30  # for libraries and reserved ranges; the job limits private memory
+_ADDRESS_SPACE = 2 << 30  # large, for libraries and reserved ranges; the job limits private memory
 _PROGRESS_S = 1.0
 _REDIRECT = "Redirecting to"
 _REDIRECTED = "the camera redirects to another address, which is not allowed"
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
         redirects = _Redirects(replies)
 
         def begin() -> None:
-            """Start all threads of the process: once confined, it cannot start any."""
+            """Start all threads of the process, which cannot start any once it is confined."""
             threading.Thread(target=_end_with_parent, args=(jobs,), name="parent", daemon=True).start()
             threading.Thread(target=redirects.watch, name="redirect", daemon=True).start()
             if start_guard is not None:
@@ -70,7 +70,8 @@ def main(arguments: list[str]) -> None:
 
 
 def needs_of(network: Network, begin: Callable[[], object]) -> Needs:
-    """Return the permissions that the process keeps: its connection, but no files and no new threads.
+    """Return the permissions that the process keeps, which are its connection, but no files and no new
+    threads.
 
     Args:
         network: How the process reaches the camera.
@@ -139,8 +140,8 @@ def _refused(error: Exception, job: pb.PullJob) -> Exception | None:
 class _Redirects:
     """Ends the process if the camera redirects to another address.
 
-    On a redirect, FFmpeg closes the connection, cannot get another, and would retry without a pause until its
-    time-out.
+    After a redirect, FFmpeg closes the connection, cannot get another one, and would retry without a pause
+    until its timeout.
     """
 
     def __init__(self, replies: int) -> None:
@@ -162,7 +163,7 @@ def _is_redirect(lines: list[tuple[int, str, str]]) -> bool:
 def _packets(
     packets: Iterator[av.Packet], cutter: Cutter, job: pb.PullJob, replies: int
 ) -> Iterator[av.Packet]:
-    """Yield the packets, and report progress to the parent, which may see no segment for a long time."""
+    """Yield the packets; report progress to the parent, which may get no segment for a long time."""
     reported_at = came_at = time.monotonic()
     try:
         for packet in packets:
@@ -177,7 +178,7 @@ def _packets(
 
 
 def _cause(error: Exception, since: float, job: pb.PullJob) -> Exception:
-    """Return the error to report, because FFmpeg reports a silent camera as invalid data or an exit."""
+    """Return the error to report. FFmpeg reports a silent camera only as invalid data or an exit."""
     if time.monotonic() - since < job.connect_s:
         return error
     return TimeoutError(f"no picture arrived for {job.connect_s:g} s")

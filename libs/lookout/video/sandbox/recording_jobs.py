@@ -17,7 +17,9 @@ from lookout.video.segments.types import FILE_LIMITS
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """A file's packet table. size: (height, width) of the upright picture, (0, 0) if it has no packets."""
+    """A file's packet table. `size`: (height, width) of the upright picture, (0, 0) if the file has no
+    packets.
+    """
 
     stream: StreamFacts
     table: FrameTable
@@ -33,13 +35,13 @@ class SampleResult:
 
 
 class RecordingJobs:
-    """Runs the jobs of one process; the latest recording's scan is kept for the next job."""
+    """Runs the jobs of a process, and keeps the latest recording's scan for the next job."""
 
     def __init__(self) -> None:
         self._scan: tuple[str, Scan] | None = None
 
     def table(self, path: str, file: BinaryIO | None = None) -> TableResult:
-        """Count the packets of a file.
+        """Return the packet table of a file.
 
         Args:
             path: The file's name, and its location unless `file` is given.
@@ -56,7 +58,7 @@ class RecordingJobs:
 
         Args:
             request: The frames.
-            file: As for `table`.
+            file: The open file, which is closed after the job; None: open the path in the request.
 
         Raises:
             CodecError: The file cannot be read.
@@ -69,7 +71,7 @@ class RecordingJobs:
 
         Args:
             request: The range.
-            file: As for `table`.
+            file: The open file, which is closed after the job; None: open the path in the request.
 
         Raises:
             CodecError: The range cannot be cut.
@@ -89,7 +91,8 @@ class RecordingJobs:
     def _table(self, path: str, source: Source) -> TableResult:
         with scanned(source, FILE_LIMITS) as (video, scan):
             stream = StreamFacts.of(video, scan)
-        # Kept for `sample`, which uses the same file many times, so that its packets are counted only once.
+        # Kept for `sample`, which uses the same file many times, so that the file's packets are counted only
+        # once.
         self._scan = (path, scan)
         size = first_size(source, FILE_LIMITS, scan) if len(scan.table) else (0, 0)
         return TableResult(stream, scan.table, size)

@@ -1,9 +1,9 @@
 """Validates the replies of untrusted decoder processes.
 
-A process that hostile bytes have taken over must be able to do no more than give a wrong answer. A reply is a
-message of scalars, each checked against the request, and of planes whose shapes are computed here. Whatever
-can be computed here is never read from a reply. Reading takes time and memory in proportion to the request's
-limits, whatever the reply says.
+If hostile bytes have taken over a process, it must not be able to do more than give a wrong answer. A reply
+consists of a message of scalars, each of which is checked against the request, and of planes, whose shapes
+are computed here. Nothing that can be computed here is read from a reply. The time and memory for reading are
+in proportion to the request's limits, whatever the reply contains.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from lookout.video.segments.types import (
 )
 
 MAX_REPLY = 4 << 20
-"""Largest reply message, bytes."""
+"""Maximum bytes of a reply message."""
 MAX_PIECES = 100_000
 MAX_SPANS = 10_000
 MAX_BOXES = 1 << 20
 """Bytes allowed for a clip's boxes, in addition to its pictures."""
 MAX_NUMBER = 1 << 53
 """Bound on times in microseconds and on counts; sums of a few of them fit in 64 bits."""
-MAX_RATE = 1e6  # frames a second: one a microsecond
+MAX_RATE = 1e6  # frames per second: one per microsecond
 _NAME = re.compile(r"[a-z0-9_,\-]{0,60}")
 _CODECS = re.compile(r"[A-Za-z0-9.]{1,60}")
 _REASONS = {value: reason for reason, value in REASONS.items()}
@@ -77,15 +77,15 @@ class ReplyError(ValueError):
 
 
 class BugError(Exception):
-    """The code in the process failed; the message is its trace."""
+    """The code in the process failed; the message is the traceback."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableReply:
     """A recording's packet table. The columns are those of `FrameTable`.
 
-    size: (height, width) of the upright picture, (0, 0) if it has no packets; listed, promised_us, begins:
-    the number of packets, the length and the begin that the container claims.
+    `size`: (height, width) of the upright picture, (0, 0) if there are no packets; `listed`, `promised_us`
+    and `begins`: number of packets, length and begin as the container claims.
     """
 
     container: str
@@ -111,7 +111,7 @@ class TableReply:
 
 @dataclass(frozen=True, slots=True)
 class SampledPick:
-    """A decoded frame. pick: its index among the picks; pixels: uint8 [height, width, 3]."""
+    """A decoded frame. `pick`: its index among the picks; `pixels`: uint8 [height, width, 3]."""
 
     pick: int
     key: bool
@@ -122,7 +122,7 @@ class SampledPick:
 
 @dataclass(frozen=True, slots=True)
 class SamplesReply:
-    """Decoded frames in order; work: decoding counters, keyed by the names in `reply_writer.WORK`."""
+    """Decoded frames in order. `work`: decoding counters by the names in `reply_writer.WORK`."""
 
     frames: tuple[SampledPick, ...]
     work: dict[str, int]
@@ -169,7 +169,7 @@ def parse_reply(message: bytes, number: int) -> pb.Reply:
 
     Args:
         message: The bytes from the pipe.
-        number: The job that it must answer.
+        number: Number of the job that the reply must answer.
 
     Raises:
         ReplyError: The bytes are not a valid reply, or they answer another job.
@@ -226,7 +226,9 @@ def read_result(reply: pb.Reply, request: Request, size: int, planes: Planes) ->
 
 
 def clean_text(text: str, limit: int, *, lines: bool = False) -> str:
-    """Return a process's text, limited to printable characters and to `limit`; `lines` keeps line breaks."""
+    """Return a process's text, limited to printable characters and to `limit` of them; with `lines`, line
+    breaks are kept.
+    """
     return "".join(c if c.isprintable() or (lines and c == "\n") else "\ufffd" for c in text[:limit])
 
 
@@ -291,7 +293,8 @@ def _decoded(message: pb.Decoded, request: DecodeRequest, size: int, planes: Pla
     infos = [_frame_info(frame, request.limits) for frame in message.frames]
     slots = [request.grid.slot(offset + info.time_us) for info in infos]
     _check_order(infos, slots, floor, facts.frames, request)
-    # The last frame may last as long as the longest pause; frame rates below one in two minutes are rejected.
+    # The last frame may last as long as the longest pause. Frame rates below one frame in two minutes are
+    # rejected.
     longest = round(2e6 * request.limits.seconds) + 120_000_000
     pixels = planes.array((count, request.height, request.width, 3), "u1")
     motions = _motions(message.frames, request, planes)
@@ -312,7 +315,7 @@ def _decoded(message: pb.Decoded, request: DecodeRequest, size: int, planes: Pla
 
 def _facts(message: pb.Facts, limits: Limits, size: int) -> SegmentFacts:
     width, height = _size(message, limits)
-    # A demuxer stops after one packet too many; a packet gives at most two frames (fields).
+    # A demuxer may read one packet too many, and a packet gives at most two frames (fields).
     limit = 2 * (limits.frames + 1)
     counts = ("decoded", "keyframes", "intra", "corrupt", "refused", "leading_lost", "jumps", "sizes")
     numbers: dict[str, Any] = {name: _integer(message, name, 0, limit) for name in (*counts, "interlaced")}
@@ -353,7 +356,7 @@ def _frame_info(message: pb.Frame, limits: Limits) -> FrameInfo:
 def _check_order(
     infos: Sequence[FrameInfo], slots: Sequence[int], floor: int, frames: int, request: DecodeRequest
 ) -> None:
-    """Check that samples are in order, and that they were requested."""
+    """Check that samples are in order and were requested."""
     for before, info in pairwise(infos):
         if info.index <= before.index or info.time_us <= before.time_us:
             raise ReplyError(f"frame {info.index} at {info.time_us} us is not after frame {before.index}")
@@ -456,7 +459,7 @@ def _table(message: pb.Table, request: TableRequest, planes: Planes) -> TableRep
     pts, dts, size = numbers
     key, clean, discard = (flag.astype(np.bool_) for flag in flags)
     if (size < 0).any() or (size > 1 << 31).any() or (clean & ~key).any():
-        raise ReplyError("its table of packets is inconsistent")
+        raise ReplyError("its packet table is inconsistent")
     ticks = 1 << 31
     base = Fraction(
         _integer(message, "time_base_num", 1, ticks), _integer(message, "time_base_den", 1, ticks)

@@ -28,7 +28,7 @@ REASONS: dict[Reason, pb.Reason] = {
 }
 WORK = ("packets", "fed", "skipped", "frames", "painted", "runs", "seeks", "repaired", "missing")
 TEXT_BYTES = 20_000
-"""Most bytes of a text; longer texts lose their beginning."""
+"""Maximum bytes of a text; longer texts lose their beginning."""
 
 Plane = np.ndarray | bytes
 Footage: TypeAlias = "tuple[Segment, ...] | TableResult | SampleResult | RecordingClip | JoinedClip | bytes"

@@ -1,9 +1,9 @@
-"""A kernel filter that allows the system calls decoding needs and refuses every other one.
+"""A kernel filter that allows only the system calls that decoding needs.
 
-A process that reads a camera is given one connection, as its standard input. For this process, `socket`
+A process that reads a camera is given one connection, as its standard input. In this process, `socket`
 returns 0, which is that connection, and `connect` returns success, while the kernel does nothing. So FFmpeg's
-RTSP client uses the existing connection as if it had made it, and cannot make another. After a redirect it
-has closed that connection, and it cannot get a new one.
+RTSP client uses the existing connection as if it had opened it, and cannot open another. After a redirect,
+FFmpeg closes the connection and cannot get a new one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RETURN: Final = 0x06  # BPF_RET | BPF_K
 
 AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _MACHINES: Final = ("x86_64", "aarch64")
-#: calls with higher numbers are newer than this list; libc tries them first and copes with ENOSYS
+#: calls with higher numbers are newer than this list. libc tries them first and falls back after ENOSYS
 _LAST_KNOWN: Final = 462
 
 # Numbers on x86_64 and aarch64; None if an architecture has no such call. The most frequent come first.
@@ -130,8 +130,8 @@ _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "sysinfo": (99, 179),
     "uname": (63, 160),
 }
-#: calls that take a path. Landlock decides only which files may be opened; the other calls, such as stat,
-#: still reveal whether a path exists
+#: calls that take a path. They are refused even with Landlock, which decides only which files may be opened:
+#: other calls, such as stat, would still reveal whether a path exists
 _PATHS: Final[dict[str, tuple[int | None, int | None]]] = {
     "open": (2, None),
     "openat": (257, 56),
@@ -178,12 +178,12 @@ class Network(StrEnum):
     CONNECTION = "connection"
     """Only the connection that is its standard input."""
     DATAGRAMS = "datagrams"
-    """The connection that is its standard input, and UDP to any address, for RTP outside it."""
+    """The connection that is its standard input, and UDP to any address, for RTP outside this connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Only:
-    """A call that is allowed only with these values of one argument."""
+    """A call that is allowed only if one argument has one of these values."""
 
     call: tuple[int | None, int | None]
     argument: int

@@ -1,5 +1,6 @@
-"""Serves a remote recording to a process without network access: the process requests ranges through a socket
-from the pool, which reads them on its behalf."""
+"""Serves a remote recording to a process without network access. The process requests ranges from the pool
+through a socket, and the pool reads them on its behalf.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from lookout.video.sandbox.exchange import receive_message, send_message
 from lookout.video.segments.types import CodecError, Reason
 
 LONGEST = 1 << 20
-"""Most bytes in one answer."""
+"""Maximum bytes in one answer."""
 ANSWER_S = 60.0
 """Seconds within which the process must read an answer."""
-_RANGE = struct.Struct("<QI")  # offset and size; size 0 asks for the size of the whole
+_RANGE = struct.Struct("<QI")  # offset and size; size 0 asks for the recording's size
 
 
 class ServedSource(Protocol):
@@ -42,7 +43,7 @@ def served(source: ServedSource) -> Iterator[int]:
     """Serve a source for one job; yield the descriptor through which the process reads it.
 
     Raises:
-        Exception: An exception from the source replaces the outcome of the job.
+        Exception: An exception of the source, which replaces the job's outcome.
     """
     ours, theirs = socket.socketpair()
     failures: list[Exception] = []

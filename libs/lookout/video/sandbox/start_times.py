@@ -1,4 +1,4 @@
-"""Times for a connection's first packets, which FFmpeg does not provide."""
+"""Derives times for a connection's first packets, which FFmpeg does not provide."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-_LONGEST: Final = 32  # most packets before two consecutive ones have times; no order of B-pictures needs more
+_LONGEST: Final = 32  # maximum number of packets without times; no order of B-pictures needs more
 
 
 def with_start_times(packets: Iterable[Any]) -> Iterator[Any]:
-    """Yield the packets of one connection; those at the beginning get times derived from the packets that
-    follow.
+    """Yield a connection's packets; the first packets get times derived from the packets that follow.
 
     FFmpeg gives the first picture of an RTP stream no time, and if pictures are reordered, it gives the next
-    ones no decoding time. The first picture is a keyframe, without which nothing before the next keyframe
-    could be decoded. The missing times continue the step of the packets that follow, which is exact for a
-    camera with a constant rate.
+    pictures no decoding time. These packets cannot be dropped: the first picture is a keyframe, without which
+    nothing before the next keyframe can be decoded. The missing times continue the step of the packets that
+    follow, which is exact for a camera with a constant rate.
 
     Args:
         packets: Packets of one video stream, in decoding order.
@@ -30,8 +29,8 @@ def with_start_times(packets: Iterable[Any]) -> Iterator[Any]:
         if len(start) > 2 and not any(map(_lacks_times, start[-2:])):
             _fill(start)
             break
-    # MPEG-TS has no negative times. The whole connection is shifted: a muxer would shift the first segment
-    # only, so that its last picture would overlap the first of the second.
+    # MPEG-TS has no negative times, so the whole connection is shifted. A muxer would shift only the first
+    # segment, whose last picture would then overlap the second segment's first picture.
     shift = max(0, -min((packet.dts for packet in start if packet.dts is not None), default=0))
     for packet in chain(start, source):
         if shift and not _lacks_times(packet):
@@ -51,5 +50,5 @@ def _fill(start: Sequence[Any]) -> None:
         return
     for place in range(len(start) - 3, -1, -1):
         start[place].dts = start[place + 1].dts - step
-    # The first picture is shown before all that follow, but not before it is decoded.
+    # The first picture is shown before all following pictures, but not before it is decoded.
     first.pts = max(min(packet.pts for packet in following) - step, first.dts)

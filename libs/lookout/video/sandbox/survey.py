@@ -21,7 +21,7 @@ def inspect(path: str | Path, pool: SandboxPool) -> Inspection:
 
 
 def inspect_all(files: Sequence[Path]) -> Iterator[Inspection]:
-    """Inspect files, one after the other, with one sandboxed process."""
+    """Yield the inspections of files, one after the other, made by one sandboxed process."""
     # A whole recording is decoded, so the limits grow with the size of the largest file.
     largest = max((file.stat().st_size for file in files if file.is_file()), default=0) / 1e6
     with SandboxPool(1, SandboxSettings(cpu_s=30 + 4 * largest, wall_s=60 + 8 * largest)) as pool:

@@ -1,4 +1,4 @@
-"""The sandboxed decoder process, started by `SandboxPool` and never imported elsewhere.
+"""The program of a sandboxed decoder process. `SandboxPool` starts it; no module imports it.
 
 Arguments: descriptors of the job pipe, the reply pipe, the socket for files, the shared input and the shared
 output, then settings as JSON.
@@ -90,7 +90,7 @@ def _file(channels: _Channels) -> BinaryIO:
     kind, descriptors, _, _ = socket.recv_fds(channels.files, 1, 1)
     if kind == SERVED:
         return BufferedReader(ServedFile(descriptors[0]), 16 * 1024)
-    # A pipe is read unbuffered, because a buffer would return data only once it is full.
+    # A pipe is read without a buffer, which would return data only once it is full.
     return os.fdopen(descriptors[0], "rb", buffering=-1 if kind == REGULAR else 0)
 
 
@@ -130,14 +130,15 @@ def _answer(message: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> b
     except MemoryError:
         detail = "decoding needs more memory than a decoder may use"
         return replies.refusal(number, CodecError(Reason.MEMORY, detail))
-    except Exception:  # a bug here or in the gather: the parent reports it, and the process continues
+    except Exception:  # a bug here or in the gather, which the parent reports; the process continues
         return replies.bug(number, traceback.format_exc(limit=-12))
 
 
 def _import_early(modules: list[str]) -> None:
     """Import modules that are otherwise imported on first use, which fails once the process is confined."""
     for module in pkgutil.walk_packages(av.__path__, "av."):
-        # `av.datasets` downloads samples; importing its HTTP and TLS takes a tenth of the start-up time.
+        # `av.datasets`, which downloads samples, is not imported, because importing its HTTP and TLS takes a
+        # tenth of the start-up time.
         if "__main__" not in module.name and module.name != "av.datasets":
             importlib.import_module(module.name)
     for name in modules:
@@ -153,7 +154,8 @@ def main(arguments: list[str]) -> None:
     try:
         _import_early(settings["modules"])
         limit_resources(settings["memory"], settings["result"], settings["life_cpu_s"])
-        # One thread reads jobs. FFmpeg starts more if `threads` allows it, and a recording needs two threads.
+        # One thread reads jobs. FFmpeg starts more threads if `threads` allows it, and a recording needs two
+        # threads.
         queues: list[SimpleQueue[bytes]] = []
         threads = settings["threads"] > 1 or settings["recordings"]
         needs = Needs(threads=threads, begin=lambda: queues.append(_queue(jobs_fd)))

@@ -163,7 +163,7 @@ def test_material_that_cannot_be_used_gets_one_clear_error(tmp_path: Path) -> No
     for source, asked, words in (
         (tmp_path / "gone", (), "gone does not exist"),
         (tmp_path / "gone.csv", (), "gone.csv does not exist"),
-        (tmp_path / "empty", (), "empty holds no clip"),
+        (tmp_path / "empty", (), "empty has no clip"),
         (tmp_path / "labels.csv", ("A?",), "the labels file already has the questions"),
     ):
         with pytest.raises(CliError, match=words):

@@ -119,8 +119,8 @@ def url_fault(url: str) -> str | None:
     for pattern, what in _SECRETS:
         if pattern.search(url):
             if pattern is _SECRETS[0][0]:
-                return f"it contains {what}: remove them, and name a secret that has them in credentials"
-            return f"it contains {what}: write {PASSWORD_PLACE} instead, and name a secret in credentials"
+                return f"it contains {what}: leave them out, and in credentials name a secret that has them"
+            return f"it contains {what}: write {PASSWORD_PLACE} in its place and name a secret in credentials"
     return None
 
 

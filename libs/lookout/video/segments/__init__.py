@@ -1,4 +1,4 @@
-"""From the bytes of one segment to sampled frames and block maps, and the cutting of streams into segments.
+"""Turns the bytes of one segment into sampled frames and block maps, and cuts streams into segments.
 
 Only plain data types are imported at once. Names that need FFmpeg are imported lazily, when first used, so
 that services which only read records need no decoder installed.

@@ -15,7 +15,7 @@ SLOTS = 8
 
 
 class _Bits:
-    """Reads a byte string bit by bit, highest first; zeros after its end."""
+    """Reads a byte string bit by bit, the highest bit first; after its end, zeros."""
 
     def __init__(self, data: bytes) -> None:
         self._value, self._left = int.from_bytes(data, "big"), 8 * len(data)
@@ -88,7 +88,7 @@ class FrameHeader:
     """The picture slots that one frame reads and writes. Slots are numbered 0 to 7.
 
     Attributes:
-        shows: The slot whose picture is shown again; None if the frame has a picture of its own.
+        shows: The slot whose picture is shown again; None if the frame has its own picture.
         reads: Slots that the frame refers to.
         writes: Slots in which the frame is stored.
         key: Whether the frame is a keyframe.
@@ -133,10 +133,10 @@ class FrameHeader:
 
 
 def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | None = None) -> list[bool]:
-    """Return which packets (temporal units) must be decoded to get the wanted ones.
+    """Return which packets (temporal units) must be decoded to get the wanted pictures.
 
-    A frame names the slots that it reads and those in which it is stored, so headers alone tell what the
-    wanted pictures depend on.
+    A frame's header names the slots that it reads and the slots in which it is stored, so headers alone show
+    what the wanted pictures depend on.
 
     Args:
         packets: In decoding order, from a keyframe on.
@@ -158,7 +158,7 @@ def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | 
 
 
 def _rests(packets: Sequence[bytes], extradata: bytes | None) -> list[set[int]] | None:
-    """Return, for each packet, the earlier packets whose pictures it reads; None if that is unknown."""
+    """Return, for each packet, the earlier packets whose pictures it reads; None if this is unknown."""
     sequence: SequenceHeader | None = None
     slots: list[int | None] = [None] * SLOTS  # the packet whose picture each slot holds
     keys: set[int] = set()

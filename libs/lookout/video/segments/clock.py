@@ -1,12 +1,12 @@
 """Decides when every picture of a stream is shown, for files, pipes, segments and RTSP alike.
 
 Time stamps are kept if they are plausible. As long as the source's clock does not jump, decoding times rise.
-A stamp that is missing, repeated or goes back is filled in from its neighbours. A stamp that lies far off and
-is contradicted by the next two is an outlier and is filled in as well. A step back that the next two stamps
-confirm is a jump: time continues after one picture. A step ahead is a hole, which keeps its length; if it is
-longer than a day, it is a jump, too. The 33-bit stamps of MPEG may wrap to zero, which is neither. If
-pictures are decoded in another order than shown, pictures whose stamps cannot be right get times between
-those of their neighbours (`display_order`).
+A stamp that is missing, repeated or goes back is filled in from its neighbours. A stamp that is far off and
+contradicted by the next two stamps is an outlier, which is also filled in. A step back that the next two
+stamps confirm is a jump: time continues after one picture. A step ahead is a hole, which keeps its length,
+but if it is longer than a day, it is a jump, too. If the 33-bit stamps of MPEG wrap to zero, this is neither
+a jump nor a hole. If pictures are decoded in another order than shown, pictures whose stamps cannot be right
+get times between those of their neighbours (`display_order`).
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ class StreamClock:
         wrap: Ticks after which stamps wrap to zero; 0: never.
         reorders: Whether pictures may be shown in another order than they are decoded in.
         hides: Tells whether a packet's picture is hidden; the stamps of hidden pictures are not changed.
-        clock: Monotonic clock of a live stream, in seconds. If the stamps step ahead although no such time
-            has passed, that is a jump.
-        whole: Whether the stream ends with its last packet. A segment continues in the next one, so there the
-            last stamp counts as confirmed.
+        clock: Monotonic clock of a live stream, in seconds. If the stamps step ahead by more time than
+            has passed, this is a jump.
+        whole: Whether the stream ends with its last packet. A segment continues in the next segment, so
+            its last stamp counts as confirmed.
         order: Returns the indexes of packets in presentation order, see `display_order`; None: not available.
 
     Attributes:
         jumps: Jumps, in decoding order.
         shift: Ticks added to stamps because of the newest jump.
         filled: Pictures whose stamps were missing, repeated or wrong.
-        guessed: Whether some times may belong to other pictures than those they are assigned to. Even then,
-            the sorted list of times is right.
+        guessed: Whether some times may be assigned to the wrong pictures. Even then, the sorted list of
+            times is right.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class StreamClock:
         #: latest presentation time before decoding times alone went back
         self._floor: int | None = None
         self._clock = clock
-        # Arrival times of the newest packets; with reordering, a wait comes some packets before the step of
-        # decoding times that it causes.
+        # Arrival times of the newest packets. With reordering, a wait comes some packets before the resulting
+        # step of decoding times.
         self._newest_arrivals: deque[float] = deque(maxlen=_LATE if reorders else 1)
         self._arrivals: deque[float] = deque()  # of the waiting packets
         self._waiting: deque[av.Packet] = deque()
@@ -138,7 +138,7 @@ class StreamClock:
         return 1 / (self._step() * self._time_base) if len(self._steps) > 1 else None
 
     def stamped(self, packets: Iterable[av.Packet]) -> Iterator[av.Packet]:
-        """Yield packets with their times, each as soon as its times are known. If the stream has no time
+        """Yield each packet with its times, as soon as these are known. If the stream has no time
         stamps, packets pass through unchanged.
 
         Args:
@@ -200,7 +200,7 @@ class StreamClock:
         yield from source
 
     def _is_plain(self, packet: av.Packet) -> bool:
-        """Accept the next packet unchanged if its stamps are plausible; return whether it was accepted."""
+        """Accept the next packet unchanged if its stamps are plausible; return whether they are."""
         pts, dts, last = packet.pts, packet.dts, self._last
         if self._hides(packet):
             return True
@@ -287,7 +287,7 @@ class StreamClock:
         return max(self._outlier, _REORDERED * self._step())
 
     def _unwrapped(self, ticks: int) -> int:
-        """Convert a stamp of the source to the clock of the previous packets."""
+        """Return a stamp of the source converted to the clock of the previous packets."""
         ticks += self.shift
         if self._wrap and self._last is not None:
             ticks += round((self._last - ticks) / self._wrap) * self._wrap
@@ -325,7 +325,9 @@ class StreamClock:
         return final or len(self._waiting) >= _MAX_WAITING or self._bytes >= _MAX_WAITING_BYTES
 
     def _begin(self, final: bool) -> int:
-        """Set the times of the packets up to the first stamped one; return how many were set."""
+        """Set the times of the packets up to the first packet with a stamp; return the number of packets
+        set.
+        """
         first = self._first_stamp()
         if first is None:
             return len(self._waiting) if final else 0  # without stamps, packets pass as they are
@@ -343,7 +345,9 @@ class StreamClock:
         return first + 1
 
     def _go_on(self, final: bool) -> int:
-        """Set the times of the first waiting packet and of those decided with it; return their number."""
+        """Set the times of the first waiting packet and of the packets decided with it; return the number of
+        packets set.
+        """
         assert self._last is not None
         own = self._own(self._waiting[0])
         if own is None:
@@ -407,7 +411,9 @@ class StreamClock:
         return not self._whole or not self._steps or self._step() > self._outlier
 
     def _confirms(self, at: int, expected: int, following: list[tuple[int, int]]) -> bool:
-        """Whether the stamps after one that went back continue from that one, not from those before it."""
+        """Whether the stamps after a step back continue from the stamp that went back, not from the stamps
+        before it.
+        """
         step, before = self._step(), at
         for place, later in following:
             ahead = place * step
@@ -426,8 +432,9 @@ class StreamClock:
         self.jumps.append(Jump(expected if packet.pts is None else packet.pts, expected, self.shift))
 
     def _fill(self, final: bool) -> int:
-        """Set the times of the first waiting packets from the stamps on both sides of them; return how many
-        were set."""
+        """Set the times of the first waiting packets from the stamps before and after them; return the number
+        of packets set.
+        """
         assert self._last is not None
         begin, step, measured, count = self._last, self._step(), bool(self._steps), 0
         for i, packet in enumerate(self._waiting):
@@ -450,8 +457,8 @@ class StreamClock:
 
 
 def decodable(stamps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return (presentation, decoding time) of packets such that decoding times rise and none is after its
-    presentation time.
+    """Return (presentation time, decoding time) of packets, with increasing decoding times that are not after
+    the presentation times.
 
     If a clock jittered, pictures may be shown before their decoding times. Then decoding times are moved.
 

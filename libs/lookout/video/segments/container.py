@@ -1,5 +1,6 @@
-"""Opens untrusted bytes with FFmpeg, with an allow-list of containers and codecs, and never follows
-references."""
+"""Opens untrusted bytes with FFmpeg. Only listed containers and codecs are allowed, and references are never
+followed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from lookout.video.segments.display_order import display_order
 from lookout.video.segments.sets import SetsInForce, with_sets
 from lookout.video.segments.types import CodecError, Limits, Reason
 
-# Demuxers that read their own bytes and nothing else. ffconcat, SDP, HLS, DASH, image sequences and filter
+# Demuxers that read only the bytes that they are given. ffconcat, SDP, HLS, DASH, image sequences and filter
 # graphs follow references, so they are not listed. Formats that cameras send:
 FORMATS = (
     *("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "mpegts", "mpeg", "avi", "flv"),
@@ -222,11 +223,12 @@ class Video:
 
     @property
     def fps(self) -> Fraction:
-        """Nominal frame rate: the measured rate if the stream's stamps had to be filled in; else the rate
-        that the stream claims, if plausible; else 25."""
+        """Nominal frame rate: the measured rate if stamps had to be filled in; otherwise the rate that the
+        stream claims, or 25 if that is implausible.
+        """
         measured = self.clock.fps if self.clock is not None and self.clock.filled else None
         for rate in (measured, self.stream.guessed_rate, self.stream.average_rate):
-            # Streams without a rate claim values such as 90000, the ticks of their clock.
+            # A stream without a rate claims a value such as 90000, which is the ticks of its clock.
             if rate and Fraction(1, 120) <= rate <= 1000:
                 return Fraction(rate)
         return DEFAULT_FPS
@@ -326,7 +328,7 @@ class Video:
 
     def close(self) -> None:
         """Release FFmpeg's objects; the source stays open."""
-        self._flow = None  # it refers to the video, whose decoder keeps a picture alive
+        self._flow = None  # it refers to this object, whose decoder holds a picture
         with suppress(av.error.FFmpegError):
             self._container.close()
 

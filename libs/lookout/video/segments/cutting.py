@@ -165,7 +165,8 @@ def cut(
     keyframes: int | None = None,
     broken_off: Callable[[str], object] | None = None,
 ) -> Iterator[Segment]:
-    """Cut a file or stream (a pipe will do) at keyframes, lazily, without re-encoding.
+    """Cut a file or stream (also a pipe) at keyframes without re-encoding; yield each segment when it is
+    complete.
 
     A piece ends at the first keyframe at or after `target_s` seconds, or, with `keyframes`, after that many
     of them; it ends earlier if it would grow beyond `max_bytes`. Packets before the first keyframe are
@@ -311,9 +312,9 @@ def _shares(
 def _full(
     groups: list[_Group], following: _Group, target_s: float, max_bytes: int, keyframes: int | None
 ) -> bool:
-    """Whether the open groups should form a piece and `following` begin the next."""
+    """Whether the open groups should form a piece, so that `following` begins the next piece."""
     begin = next(group for group in groups if group.shown)
-    # A piece has one edit, so hidden pictures between shown ones must be at the end of a piece.
+    # A piece has only one edit, so hidden pictures between shown ones must be at the end of a piece.
     if groups[-1].ends_hidden or following.key_hidden:
         return True
     if following.jump or sum(g.size for g in groups) + following.size > max_bytes:

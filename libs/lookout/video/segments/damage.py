@@ -1,4 +1,4 @@
-"""Finds the damaged pictures of a segment: those that lost bytes, and those predicted from them.
+"""Finds a segment's damaged pictures, which are pictures that lost bytes and pictures predicted from these.
 
 FFmpeg marks the picture in which it concealed errors, but only for H.264. Pictures predicted from it show the
 same errors without a mark, and a lost packet of an HEVC stream leaves no mark at all. So lost packets are
@@ -91,7 +91,7 @@ class CounterScan:
 
 
 def breaks_of(data: bytes, pid: int) -> list[int]:
-    """Return where packets of an MPEG-TS stream are missing or marked as broken.
+    """Return the places at which packets of an MPEG-TS stream are missing or marked as broken.
 
     Args:
         data: The segment's bytes.

@@ -1,4 +1,6 @@
-"""One pass over a segment: every packet decoded once, sampled frames converted, block maps gathered."""
+"""Decodes a segment in one pass, which decodes every packet once, converts sampled frames and gathers block
+maps.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def decode_segment(
         try:
             return PlannedPass(video, request, size, timetable, damaged).run()
         except _UnplannedError:
-            # The planned pass told the decoder to skip pictures. Now the whole segment is decoded, from its
+            # The planned pass told the decoder to skip pictures. The whole segment is decoded now, from its
             # beginning.
             video.context.skip_frame = "DEFAULT"
             video.context.flush_buffers()
@@ -179,7 +181,7 @@ class _Item:
 
 
 class _Paints(Protocol):
-    """What converts a back end's frames: `Painter` or `SurfacePainter`."""
+    """Converts a back end's frames; `Painter` and `SurfacePainter` are the implementations."""
 
     def paint(self, frame: Any, geometry: Geometry) -> U8: ...
     def luma(self, frame: Any, geometry: Geometry) -> Luma: ...
@@ -514,7 +516,7 @@ class PlannedPass(SinglePass):
         return pending
 
     def _serves(self, before: _Held, slot: int) -> bool:
-        """Whether a frame can replace a damaged one."""
+        """Whether a frame can be sampled instead of a damaged frame."""
         stream_us = self.epoch_offset + before.place.time_us
         return before.slot is None and not before.corrupt and self.request.grid.slot(stream_us) == slot
 

@@ -14,9 +14,10 @@ import av.error
 
 from lookout.video.segments.sets import with_sets
 
-#: packets held back in case a later one repeats their stamp; encoders usually reorder fewer
+#: number of packets that wait in case a later packet repeats their stamp; encoders usually reorder fewer
+#: packets
 _WINDOW: Final = 4
-#: most packets, and most bytes, among which an order is sought; larger groups are split
+#: maximum number of packets, and of bytes, in a group whose order is sought; larger groups are split
 _MOST_PACKETS: Final = 5_000
 _MOST_BYTES: Final = 32 << 20
 
@@ -74,7 +75,7 @@ class _Timed:
 
 
 def rising_subsequence(times: Sequence[int]) -> list[int]:
-    """Return the indexes of a longest strictly rising subsequence (Fredman, 1975)."""
+    """Return the indexes of a longest strictly increasing subsequence (Fredman, 1975)."""
     ends: list[int] = []  # last index of the best subsequence of each length
     lasts: list[int] = []
     before: list[int] = []
@@ -222,8 +223,8 @@ class Arranger:
         return rising
 
     def _fill(self, run: list[_Timed], low: int | None, high: int | None, *, ends: bool) -> None:
-        """Give consecutive pictures rising times between two bounds: their stamps if possible, else evenly
-        spaced times.
+        """Give consecutive pictures increasing times between two bounds: their stamps if possible, otherwise
+        evenly spaced times.
 
         Args:
             run: In presentation order.

@@ -1,5 +1,6 @@
-"""Clips across the segments of a camera: one fragmented MP4 file, cut at keyframes, re-encoded only if a mask
-is requested."""
+"""Joins a camera's segments into a clip, a fragmented MP4 file that is cut at keyframes and re-encoded only
+if a mask is requested.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +194,9 @@ def _annex_b(packet: av.Packet, length: int) -> bytes:
 
 
 def _of_one_kind(segments: Sequence[list[_Picture]]) -> list[list[_Picture]]:
-    """Return the segments that one track can hold: of the kind that covers most of the time."""
+    """Return the segments that one track can contain, which are those of the kind that covers most of the
+    time.
+    """
     lengths: Counter[tuple[str, bytes]] = Counter()
     for pictures in segments:
         stream = pictures[0].stream
@@ -250,7 +253,7 @@ def _in_range(pictures: list[_Picture], from_us: int, to_us: int) -> list[_Pictu
     if first > last:
         raise CodecError(Reason.NO_KEYFRAME, "there is no keyframe before or within this range of time")
     while True:
-        # Include every picture shown before the newest one.
+        # Include every picture that is shown before the newest picture.
         newest = max(picture.order for picture in pictures[first : last + 1])
         further = max(place for place in range(first, len(pictures)) if pictures[place].order <= newest)
         if further == last:

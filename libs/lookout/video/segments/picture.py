@@ -74,7 +74,7 @@ class Painter:
     """Converts frames to RGB at model-input size. It keeps FFmpeg's scaler between frames, so use one painter
     per thread.
 
-    All pixels of decoded frames come from here, so masks are applied here and nowhere else.
+    All pixels of decoded frames come from painters, so masks are applied here and nowhere else.
 
     Args:
         mask: Areas that are grey in every picture; None: no mask.

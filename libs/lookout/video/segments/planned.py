@@ -109,8 +109,9 @@ class Run:
 
 
 def runs_of(timetable: Timetable, codec: str, length: int, wanted: dict[int, int]) -> list[Run]:
-    """Return the packets to decode: for each group of pictures that has a sample, from its beginning to its
-    last sample."""
+    """Return the packets to decode, which are, for each group of pictures with a sample, those from its
+    beginning to its last sample.
+    """
     packets = timetable.packets
     pts = np.array([packet.pts for packet in packets], np.int64)
     starts = _starts(packets, pts, codec, length)

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Tail(StrEnum):
-    """How the grid cell in which a segment ends is treated.
+    """What happens to the grid cell in which a segment ends.
 
     KEEP fills it with this segment's frames. LEAVE leaves it to the next segment, whose first frame is a
     keyframe less than half a step away; this suits live streams cut at keyframes.
@@ -55,10 +55,10 @@ class Expected:
 def is_other_footage(overlap_us: int, ahead_us: int, *, continued: bool) -> bool:
     """Whether a segment that begins before the end of the previous one belongs to different footage.
 
-    A camera that reconnects within seconds counts from zero again, as does a clip after another: their time
-    stamps repeat or precede those of footage that was read before. The recording times distinguish them from
-    segments that arrive late or twice: other footage was recorded later, or much earlier, than the clock in
-    the bytes says. Clocks are inexact, so half of a short overlap is enough.
+    If a camera reconnects within seconds, or one clip follows another, time stamps begin at zero again, so
+    they repeat or precede those of earlier footage. Recording times distinguish such footage from segments
+    that arrive late or twice: it was recorded later, or much earlier, than the clock in the bytes says.
+    Clocks are inexact, so half of a short overlap is enough.
 
     Args:
         overlap_us: By how much the segment begins early, according to the clock in the bytes.

@@ -1,4 +1,5 @@
-"""Decoded pictures that stay in a device's memory, and the painter that converts them to samples there.
+"""Decoded pictures that stay in a device's memory, and the painter that converts them to samples on that
+device.
 
 Only what the model sees, `width` x `height` x 3 bytes a sample, is copied to the host. Results equal those of
 `lookout.video.segments.picture.Painter` on the same picture.
@@ -75,7 +76,7 @@ class Surface:
         """
         try:
             array = torch.utils.dlpack.from_dlpack(exported)
-        except Exception as error:  # whatever the library raises, for a format that it does not export
+        except Exception as error:  # the library may raise anything for a format that it does not export
             raise CodecError(
                 Reason.NO_DECODER, f"NVDEC's picture cannot be read through DLPack ({error})"
             ) from None

@@ -1,4 +1,4 @@
-"""Pictures of a local webcam, as they arrive. The webcam's driver is trusted like the kernel."""
+"""Reads a local webcam's pictures as they arrive. The webcam's driver is trusted like the kernel."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from lookout.video.sandbox import downloaded
 from lookout.video.sandbox.opening import DownloadedFile, download, not_stored
 
 CACHE_BYTES: Final = 16 << 30
-"""Limit of all downloads in bytes (some hours of 1080p). Above the limit, the oldest downloads are "
-"removed."""
+"""Limit of all downloads in bytes (some hours of 1080p). Above the limit, the oldest downloads are
+removed."""
 CACHE_S: Final = 24 * 3600.0
 """Seconds that a download is kept after its last use."""
 _FACTS, _PART, _WHOLE = "version.json", "recording.part", "recording"

@@ -321,8 +321,8 @@ PIPELINE: Final[dict[Stage, Flow]] = {
     Stage.ALERTS: Flow(Stage.ALERTS, VERDICTS, (ALERTS,)),
     **(_CANARY_PIPELINE if IS_CANARY else {}),
 }
-"""The services of every installation. In a canary's process, prune-encode and prefill are those of the "
-"canary."""
+"""The services of every installation. In a canary's process, prune-encode and prefill are those of the
+canary."""
 
 PLAN: Final = Flow("recordings-plan", RECORDINGS, (RECORDING_RESULTS,))
 PARTS: Final = Flow("recordings", RECORDING_PARTS, (RECORDING_RESULTS,))

@@ -39,8 +39,8 @@ WIDTH, HEIGHT = 1000, 64
 PICTURES = 6
 PICTURE = (144, 256)
 PAGE_CLIPS: Final = 12 << 20
-"""Limit of all clips of a page in bytes. With base64 and pictures, the page then fits into a mail of 25 "
-"MB."""
+"""Limit of all clips of a page in bytes. With base64 and pictures, the page then fits into a mail of 25
+MB."""
 CLIP: Final = 4 << 20
 """Limit of a clip in bytes. If a range needs more, only its strongest seconds are cut."""
 STRONGEST_S: Final = 8.0

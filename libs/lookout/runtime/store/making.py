@@ -12,8 +12,8 @@ from lookout.runtime.store.turns import Turns
 from lookout.v1.lineage_pb2 import TensorRef
 
 Materializer = Callable[[TensorRef, Message], Array]
-"""Recomputes a tensor from its reference and the record that carries it. The result depends only on "
-"these and the segments' bytes. Raises LineageBrokenError if the tensor can never be recomputed."""
+"""Recomputes a tensor from its reference and the record that carries it. The result depends only on
+these and the segments' bytes. Raises LineageBrokenError if the tensor can never be recomputed."""
 
 
 class Makers:

@@ -33,11 +33,11 @@ from lookout.video.segments.skipping import decode_wanted
 from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
 AT_ONCE = 0.85
-"""Speed of each thread, if several threads decode the pictures of one interval, relative to a single "
-"thread."""
+"""Speed of each thread, if several threads decode the pictures of one interval, relative to a single
+thread."""
 WORTH = 0.95
-"""Fewer workers are chosen only if their time is below this share of the best time with more workers. "
-"Otherwise more workers are better, because they use less CPU time."""
+"""Fewer workers are chosen only if their time is below this share of the best time with more workers.
+Otherwise more workers are better, because they use less CPU time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from lookout.video.files.source import PositionReader
 from lookout.video.segments.container import ByteSource
 
 PIECE = 16 << 10
-"""Smallest read in bytes, which suffices to tell whether decoding can begin at a keyframe, or for the "
-"head of an index."""
+"""Smallest read in bytes, which suffices to tell whether decoding can begin at a keyframe, or for the
+head of an index."""
 RUN = 64
-"""Maximum number of pieces in one read. The first read has one piece; the number doubles while reading "
-"is sequential."""
+"""Maximum number of pieces in one read. The first read has one piece; the number doubles while reading
+is sequential."""
 CACHED = 4096
 """Pieces kept in memory."""
 

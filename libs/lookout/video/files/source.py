@@ -46,8 +46,8 @@ WEB_PAGES = ("text/html", "application/xhtml+xml")
 LONGEST = 1 << 40
 """Maximum bytes of a recording at a URL; a server that announces more is rejected."""
 PIECE_S = 120.0
-"""Deadline in seconds for a whole piece. Single waits have a shorter timeout, but a server that sends a "
-"byte now and then never exceeds it."""
+"""Deadline in seconds for a whole piece. Single waits have a shorter timeout, but a server that sends a
+byte now and then never exceeds it."""
 
 
 _T = TypeVar("_T")

@@ -38,8 +38,8 @@ from lookout.video.segments.sampling import Pick
 from lookout.video.segments.types import CodecError, Reason
 
 JOB_BYTES = 128 * 1024 * 1024
-"""Maximum bytes of decoded pixels in one job. If the samples between two keyframes need more, they "
-"become several jobs."""
+"""Maximum bytes of decoded pixels in one job. If the samples between two keyframes need more, they
+become several jobs."""
 JOB_FRAMES = 20_000
 DEADLY = (Reason.POISON, Reason.MEMORY)
 

@@ -78,8 +78,8 @@ if TYPE_CHECKING:
 # The kernel's limit is for the process's whole life, because a confined process cannot raise it. `_check_cpu`
 # enforces each job's limit.
 CPU_JOBS = 10
-"""A worker's CPU limit for its whole life, as a multiple of `cpu_s`. The worker is replaced before it "
-"reaches this limit."""
+"""A worker's CPU limit for its whole life, as a multiple of `cpu_s`. The worker is replaced before it
+reaches this limit."""
 #: CPU seconds that an idle decoder may use, and seconds between checks
 IDLE_CPU_S = 0.5
 _LOOK_S = 1.0

@@ -1,4 +1,4 @@
-"""Born KV: a block's KV as the engine computed it when the block was the newest."""
+"""Reads a block's KV from an engine as it was computed when the block was the newest (born KV)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lookout.past.memory import (
 
 @runtime_checkable
 class KeepsRows(Protocol):
-    """An engine whose KV a memory can store."""
+    """An engine whose KV can be stored in a memory."""
 
     @property
     def layout(self) -> Layout: ...
@@ -30,37 +30,37 @@ class KeepsRows(Protocol):
 
     @property
     def key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width]; zeros if the model has no such bias or
+        """The bias of every layer's key projection, [layers, width]; zeros if the model has no such bias or
         normalises its keys."""
         ...
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of the plan's rows [begin,
-        end), on the host. The plan must be the last one run for its stream.
+        """Return K (un-rotated) and V of the plan's rows [begin, end), each [layers, kv_heads, end - begin,
+        head_dim], in host memory. The plan must be the last one that was run for its stream.
 
         Raises:
-            StreamLostError: the engine holds another window of this stream, or none.
+            StreamLostError: The engine has the KV of another window of this stream, or none.
         """
         ...
 
 
 def frame_embeddings(block: StrideBlock) -> torch.Tensor:
-    """Return the mean vision-tower token of each frame, float32 [frames, hidden].
+    """Return the mean vision token of each frame, float32 [frames, hidden].
 
-    For a group that pruning dropped from a frame, the mean includes the newest token that the block kept of
-    that group, because its content has not changed since. A block begins with a whole frame, so the result
-    depends on the block alone.
+    If pruning dropped a group from a frame, the mean includes the group's newest earlier token in the block,
+    because the group has not changed since. A block begins with a whole frame, so the result depends only on
+    the block.
     """
     hidden = block.frames[0].tokens.shape[1] if block.frames else 0
     groups = block.frames[0].keep.size if block.frames else 0
     latest = torch.zeros(groups, hidden)
     filled = np.zeros(groups, dtype=bool)
-    out = torch.zeros(len(block.frames), hidden)
+    means = torch.zeros(len(block.frames), hidden)
     for number, frame in enumerate(block.frames):
         latest[torch.from_numpy(frame.kept)] = frame.tokens.float().cpu()
         filled[frame.kept] = True
-        out[number] = latest[torch.from_numpy(filled)].mean(0) if filled.any() else 0.0
-    return out
+        means[number] = latest[torch.from_numpy(filled)].mean(0) if filled.any() else 0.0
+    return means
 
 
 def born_block(
@@ -74,15 +74,16 @@ def born_block(
     """Return the KV of a window's newest block, as the engine has just computed it.
 
     Args:
-        engine: the engine; `plan` must be the last one that it ran for this stream, with `keep=True`.
-        plan: the window that ends with `block`.
-        block: the newest block of the plan.
-        frame_us: time between frames in microseconds, used only if the block has a single frame and the
-            model's positions count time; None: one second. With more frames, the block's own times are used.
-        compact: as in `WindowSettings`.
+        engine: The engine.
+        plan: The plan of the window that ends with `block`. It must be the last plan that the engine ran for
+            this stream, with `keep=True`.
+        block: The newest block of the plan.
+        frame_us: Microseconds between frames, used only if the block has fewer than two frames; None: one
+            second. Otherwise the block's own times are used.
+        compact: See `WindowSettings.compact`.
 
     Raises:
-        StreamLostError: the engine holds another window of this stream, or none.
+        StreamLostError: The engine has the KV of another window of this stream, or none.
     """
     parts = [part for part in plan.parts if part.block == block.index]
     begin, end = (parts[0].start, parts[-1].stop) if parts else (0, 0)
@@ -91,7 +92,7 @@ def born_block(
     places, extent = [], np.ones(rule.axes, np.int64)
     for part in parts:
         shown = block.frames[part.frame]
-        inside, stop = rule.place(_alone(part), [shown], compact=compact)
+        inside, stop = rule.place(_frame_layout(part), [shown], compact=compact)
         places.append(inside)
         rows, cols = shown.keep.shape
         extent = np.maximum(extent, rule.shape((rows, cols), stop))
@@ -111,8 +112,8 @@ def born_block(
     )
 
 
-def _alone(part: PromptPart) -> RowLayout:
-    """Lay out the rows of one frame as a separate prompt."""
+def _frame_layout(part: PromptPart) -> RowLayout:
+    """Return the row layout of one frame as a prompt of its own, without a prefix."""
     sizes = (
         part.visual_start - part.start,
         part.visual_stop - part.visual_start,
@@ -122,7 +123,8 @@ def _alone(part: PromptPart) -> RowLayout:
 
 
 def _frame_us(block: StrideBlock, frame_us: int | None) -> int:
-    """Time between frames: the block's if it has at least two frames, else as given, else one second."""
+    """Return the microseconds between two frames: from the block if it has at least two frames, else
+    `frame_us`, else one second."""
     times = [frame.time_us for frame in block.frames]
     if len(times) > 1:
         return int((times[-1] - times[0]) // (len(times) - 1))
@@ -130,7 +132,7 @@ def _frame_us(block: StrideBlock, frame_us: int | None) -> int:
 
 
 def prefix_of(engine: KeepsRows, plan: WindowPlan) -> Prefix:
-    """Return the system prefix of the plan's stream, as stored in the engine."""
+    """Return the positions and the KV of the plan's prefix, which the engine has."""
     rows = plan.parts[0].stop
     keys, values = engine.rows(plan, 0, rows)
     return Prefix(positions=plan.positions[:, :rows].copy(), keys=keys, values=values)

@@ -1,4 +1,4 @@
-"""Decides which streams keep their KV between windows if the byte budget is too small for all."""
+"""Decides which streams keep their KV between windows if the byte budget is too small for all streams."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 REMEMBERED = 4096
-"""Number of streams whose last requests are remembered, whether or not their KV is kept."""
+"""Maximum number of streams whose last requests are remembered, whether or not their KV is kept."""
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A stream's bytes, and the numbers of the requests at which it arrived and was last used."""
+class _Entry:
+    """A stream's bytes, the number of the request at which its KV was first kept (`arrived`), and that of its
+    last request (`used`)."""
 
     size: int
     arrived: int
@@ -20,13 +21,14 @@ class _Kept:
 
 
 class KvBudget:
-    """Keeps a stable subset of streams under a byte limit.
+    """Selects the streams that keep their KV, so that most of the selected streams stay the same.
 
-    Cameras take turns, so the least recently used stream is the one needed next. Evicting it would lose every
-    window of every camera as soon as one camera does not fit. Here a stream that is used regularly stays. To
-    make room for a newcomer, the budget first evicts streams that were not used since the newcomer's
-    second-last request (they are slower, or gone), then the stream that arrived last. With room for b of n
-    equal windows, b - 1 streams keep their KV, and the other streams take turns in the remaining place.
+    Cameras take turns, so the least recently used stream is the next one that is needed. If it were evicted,
+    no camera would find its KV as soon as there is one camera too many. Therefore streams that are used
+    regularly stay. To make room for a newcomer, the budget first evicts streams that were not used since the
+    newcomer's second-last request (they are slower, or gone), then the stream that arrived last. With room
+    for b of n equal windows, b - 1 streams keep their KV, and the other streams share the remaining room in
+    turn.
 
     Args:
         limit: Maximum bytes for all streams together.
@@ -34,27 +36,27 @@ class KvBudget:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _Entry] = {}
         self._requests: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._clock = 0
 
     @property
     def total(self) -> int:
         """Bytes counted for all streams."""
-        # Copied, because metrics are read on another thread.
+        # The list is a copy, because another thread reads this property for metrics.
         return sum(entry.size for entry in list(self._kept.values()))
 
     def admit(self, stream: str, size: int, running: Collection[str] = ()) -> list[str] | None:
         """Count `size` bytes for a stream that is about to run.
 
         Args:
-            stream: The stream that needs room.
-            size: Bytes that it will need.
-            running: Streams of the same batch; they are never evicted.
+            stream: The stream.
+            size: Bytes of KV that the stream needs.
+            running: Streams of the same batch, which are never evicted.
 
         Returns:
-            The streams whose KV must be evicted; None if there is no room beside the streams in `running`, in
-                which case nothing changes.
+            The streams whose KV must be evicted. None: there is not enough room because of the streams in
+                `running`; nothing was counted.
         """
         total = self.total + size - self.size(stream)
         victims: list[str] = []
@@ -69,16 +71,16 @@ class KvBudget:
         for victim in victims:
             del self._kept[victim]
         arrived = self._kept[stream].arrived if stream in self._kept else self._clock
-        self._kept[stream] = _Kept(size, arrived, self._clock)
+        self._kept[stream] = _Entry(size, arrived, self._clock)
         self._remember(stream)
         return victims
 
     def size(self, stream: str) -> int:
-        """Bytes counted for a stream; 0 if it is not kept."""
+        """Return the bytes counted for a stream; 0 if its KV is not kept."""
         return self._kept[stream].size if stream in self._kept else 0
 
     def release(self, stream: str) -> None:
-        """Stop counting a stream; unknown streams are ignored."""
+        """Stop counting a stream's bytes. Unknown streams are ignored."""
         self._kept.pop(stream, None)
 
     def _order(self, newcomer: str, running: Collection[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Turns token ids into text as they arrive, up to a stop string."""
+"""Converts token ids to text as they arrive, up to a stop string."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ UNFINISHED = "�"
 
 
 class TextBuffer:
-    """Turns token ids into pieces of text that later tokens can no longer change.
+    """Converts token ids to pieces of text that later tokens can no longer change.
 
     Args:
-        decode: Turns token ids into text.
-        stop: The text ends before the first of these strings.
+        decode: Converts token ids to text.
+        stop: The text ends before the first occurrence of any of these strings.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], stop: Sequence[str] = ()) -> None:
@@ -23,18 +23,18 @@ class TextBuffer:
         self.over = False
 
     def add(self, token: int) -> str:
-        """Add a token and return the next piece of text; "" while the text may still change. A stop string
+        """Add a token and return the next piece of text; "" while that text may still change. A stop string
         sets `over`."""
         self._ids.append(token)
         text = self._decode(self._ids)
-        places = [place for string in self._stop if (place := text.find(string)) >= 0]
-        if places:
+        stop_starts = [place for string in self._stop if (place := text.find(string)) >= 0]
+        if stop_starts:
             self.over = True
-            return self._piece(text, min(places))
+            return self._piece(text, min(stop_starts))
         return self._piece(text, len(text) - self._uncertain(text))
 
     def end(self) -> str:
-        """Return the last piece of text; call this after the last token."""
+        """Return the last piece of text. Call this after the last token."""
         text = self._decode(self._ids) if self._ids and not self.over else ""
         return self._piece(text, len(text))
 
@@ -44,8 +44,8 @@ class TextBuffer:
         return piece
 
     def _uncertain(self, text: str) -> int:
-        """Number of trailing characters that may still change: an incomplete character, or the beginning of a
-        stop string."""
+        """Return the number of characters at the end that may still change: an incomplete character, or the
+        beginning of a stop string."""
         if text.endswith(UNFINISHED):
             return len(text) - len(text.rstrip(UNFINISHED))
         return max(

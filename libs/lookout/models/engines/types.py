@@ -14,7 +14,7 @@ from lookout.models.windows.types import StrideBlock, WindowPlan
 
 
 class EngineError(LookoutError, RuntimeError):
-    """The engine cannot do what was requested; the message names the stream, the cause and the remedy."""
+    """The engine cannot do what was requested. The message names the stream, the cause and the remedy."""
 
 
 class UnsupportedModelError(EngineError):
@@ -30,12 +30,12 @@ class PlanError(EngineError):
 
 
 class StreamLostError(EngineError):
-    """The engine no longer has the KV that the plan continues. Plan a key window; the same plan would fail
-    again."""
+    """The engine no longer has the KV that the plan continues. Plan a key window, because the same plan would
+    fail again."""
 
 
 class StreamFailedError(StreamLostError):
-    """A stream failed while it was computed. Its KV is dropped; other streams are not affected."""
+    """A stream failed while it was computed. Its KV is dropped. Other streams are not affected."""
 
 
 class MemoryBudgetError(EngineError):
@@ -43,14 +43,20 @@ class MemoryBudgetError(EngineError):
 
 
 class DeviceError(EngineError):
-    """The device failed permanently, or has no memory for a single window: this process can compute nothing
-    more. `Engine.run` raises it; it is never returned as a stream's answer."""
+    """The device failed permanently, or has too little memory for a single window, so this process cannot
+    compute any more. `Engine.run` raises this error; it never returns it in a stream's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One standing question. `describe` > 0 asks for up to that many tokens of text if the answer is Yes; a
-    question with a list of allowed answers (`lookout.structured`) never gets text."""
+    """A question to ask about a window.
+
+    Attributes:
+        id: The question's id.
+        text: The question.
+        describe: Maximum number of tokens of the description that is written if the answer is yes; 0: no
+            description. A question that lists its answers (`lookout.structured`) never gets one.
+    """
 
     id: str
     text: str
@@ -63,10 +69,10 @@ class TextSettings:
 
     Attributes:
         tokens: Maximum number of tokens.
-        temperature: Sampling temperature; 0: always the most likely token.
+        temperature: Sampling temperature; 0: always choose the most likely token.
         seed: Sampling seed.
-        stop: The text ends before the first of these strings.
-        schema: A JSON schema that the text follows; only vLLM supports one.
+        stop: The text ends before the first occurrence of any of these strings.
+        schema: A JSON schema that the text must follow, only with vLLM; None: any text.
     """
 
     tokens: int = 128
@@ -77,15 +83,21 @@ class TextSettings:
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
-            raise PlanError(f"tokens={self.tokens}: a text must have at least 1 token")
+            raise PlanError(f"tokens={self.tokens}: give at least 1")
         if not 0 <= self.temperature < float("inf"):
-            raise PlanError(f"temperature={self.temperature}: the temperature must be finite and at least 0")
+            raise PlanError(f"temperature={self.temperature}: give a finite number of at least 0")
 
 
 @dataclass(frozen=True, slots=True)
 class AttendedFrame:
-    """A frame of a window that an answer attends to: its block, its number within the block, and the share of
-    the answer's attention on its most attended visual row (mean over layers and heads)."""
+    """A frame of a window to which an answer attends.
+
+    Attributes:
+        block: Index of the frame's block.
+        frame: Number of the frame in the block.
+        share: Share of the answer's attention on the frame's most attended visual row, as a mean over layers
+            and heads.
+    """
 
     block: int
     frame: int
@@ -94,15 +106,20 @@ class AttendedFrame:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one question. p(yes) is the softmax of the Yes and No logits at the first answer token.
+    """The answer to one question.
 
     Attributes:
-        tokens: Length of the question's suffixes: the number of rows that the question added.
-        text_flops: FLOPs spent on the answer's text.
+        question: Id of the question.
+        p_yes: Probability of yes, from a softmax of the logits of Yes and No at the first token of the
+            answer. For a structured question: the probability that its condition holds.
+        yes_logit: Logit of Yes. For a structured question: the logarithm of p(yes).
+        no_logit: Logit of No. For a structured question: the logarithm of 1 - p(yes).
+        text: The description; None if there is none.
+        tokens: Number of rows that the question added to the window.
+        text_flops: FLOPs to write `text`.
         frames: The frames with the most attention, best first; empty if the engine cannot read attention.
-        shares: For a structured question, the probability of each allowed answer, in the question's order.
-            The answer's p(yes) is then that of the question's condition, and its two logits are the
-            logarithms of p(yes) and 1 - p(yes).
+        shares: For a structured question, the probability of each allowed answer, in the question's order;
+            else empty.
     """
 
     question: str
@@ -118,8 +135,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A frame on which an answer is based: its stream time, and its share of the answer's attention (mean
-    over layers and heads)."""
+    """A frame to which an answer attends: its stream time in microseconds, and its share of the answer's
+    attention, as a mean over layers and heads."""
 
     time_us: int
     share: float
@@ -127,20 +144,22 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of one window. Rows include text rows (labels and wrapping).
+    """The cost of one window. Rows include text rows, such as labels.
 
     Attributes:
-        tokens_kept: Rows of the window, without questions; the sum of `tokens_reused`, `tokens_refreshed` and
-            `tokens_new`.
-        question_tokens: Rows of the questions.
-        token_layers: Rows computed, summed over layers; the measure by which policies are compared.
+        tokens_kept: Number of rows of the window without questions, the sum of the following three.
+        tokens_reused: Number of rows whose KV was reused.
+        tokens_refreshed: Number of rows whose KV existed but was recomputed.
+        tokens_new: Number of rows that were new.
+        question_tokens: Number of rows of the questions.
+        token_layers: Number of rows computed, summed over layers, by which policies are compared.
         kv_bytes: Bytes of KV that the engine keeps for the window.
         flops: FLOPs (2 per multiply-add) by stage: "linear" (projections and MLP of window rows), "attention"
             (of window rows, over the rows they see), "place" (rotating K into the window), "select" (choosing
             rows), "questions" (everything for the questions), "describe" (writing text).
         row_flops: FLOPs of one row over all layers.
         pair_flops: FLOPs, over all layers, of one row attending to one other row.
-        seconds: The window's part of its batch's measured time; 0 if it was not measured.
+        seconds: The window's share of its batch's measured time; 0 if the time was not measured.
     """
 
     tokens_kept: int = 0
@@ -156,7 +175,7 @@ class Cost:
     seconds: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
-        """Add the costs of two prompts to the same model."""
+        """Return the sum of the costs of two prompts to the same model."""
         stages = {*self.flops, *other.flops}
         return Cost(
             self.tokens_kept + other.tokens_kept,
@@ -174,11 +193,11 @@ class Cost:
 
     @property
     def total_flops(self) -> int:
-        """All stages together."""
+        """FLOPs of all stages together."""
         return sum(self.flops.values())
 
     def full_flops(self, rows: int) -> int:
-        """FLOPs to compute a whole window of `rows` rows on the same model, without questions."""
+        """Return the FLOPs to compute a whole window of `rows` rows on the same model, without questions."""
         return rows * self.row_flops + causal_pairs(rows) * self.pair_flops
 
 
@@ -250,16 +269,16 @@ class Engine(Protocol):
         ...
 
     def held(self, stream: str) -> str | None:
-        """The digest of the plan whose KV the engine has for a stream; None: the stream's next window must be
-        a key window."""
+        """Return the digest of the plan whose KV the engine has for a stream. None: the engine has none, so
+        the stream's next window must be a key window."""
         ...
 
     def close_stream(self, stream: str) -> None:
-        """Free everything that a stream holds; unknown streams are ignored."""
+        """Free a stream's KV. Unknown streams are ignored."""
         ...
 
     def memory(self) -> list[StreamMemory]:
-        """List what is kept for every stream, least recently used first."""
+        """Return what is kept for every stream, least recently used first."""
         ...
 
     def close(self) -> None:
@@ -270,13 +289,13 @@ class Engine(Protocol):
 class AskingEngine(Engine, Protocol):
     """An engine that answers questions about a window whose KV it still has.
 
-    If a call fails, that KV does not change: the same call can be made again, and the next window is computed
-    as if nobody had asked.
+    If a call fails, the KV does not change. The same call can be made again, and the next window is computed
+    as if no question had been asked.
     """
 
     def ask(self, plan: WindowPlan, questions: Sequence[Question]) -> WindowAnswer:
-        """Return p(yes) of questions about the window of `plan`, which must be the last one run for its
-        stream.
+        """Return the answers to questions about the window of `plan`, which must be the last plan that was
+        run for its stream.
 
         Raises:
             StreamLostError: The window's KV is no longer held.
@@ -291,13 +310,13 @@ class AskingEngine(Engine, Protocol):
         settings: TextSettings,
         going: Callable[[], bool] = lambda: True,
     ) -> Generator[str, None, Cost]:
-        """Yield the answer in words, piece by piece; the generator's result is its cost.
+        """Yield the answer in words, piece by piece. The generator returns the cost.
 
         Args:
-            plan: The plan of the window that was run last for its stream.
-            question: What to ask.
+            plan: The last plan that was run for its stream.
+            question: The question.
             settings: How the text is written.
-            going: Called before every token; the text ends when it returns False.
+            going: Called before every token. The text ends when it returns False.
 
         Raises:
             StreamLostError: The window's KV is no longer held.

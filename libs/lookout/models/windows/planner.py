@@ -1,4 +1,4 @@
-"""Turns blocks into window plans: rows, labels, positions, what is reused and what is computed."""
+"""Plans windows from blocks: rows, labels and positions, and which rows are reused or computed."""
 
 from __future__ import annotations
 
@@ -56,25 +56,28 @@ class WindowSettings:
     """How windows are planned.
 
     Attributes:
-        blocks: Strides in a window (w / s).
+        blocks: Blocks (strides) of a window.
         policy: Which reused rows are recomputed.
-        key_every: Strides from one key window (computed in full) to the next; the distance may be up to half
-            as long again (`longest_chain`).
-        compact: Number the kept tokens of a 1-D model consecutively, without gaps for dropped tokens.
-        anchors: How many of the remaining anchors `REFRESH` recomputes, oldest first (None: all). The oldest
-            is nearest to the evicted rows.
-        refresh_frames: The budget of the other policies, in rows of whole frames (all groups of the grid and
-            the text of one frame). None: as many rows as `REFRESH` would compute.
-        refresh_share: A budget that grows with the window: at least this share of its frames (rounded), also
-            in rows of whole frames; 0 to 1. None: only `refresh_frames` counts.
-        refresh_surplus: For `FRONT` only. When a burst of movement leaves the window, blocks whose rows
-            attended to it stay. Such a block is recomputed, with all rows before it, if the number of tokens
-            that left since it was last computed, minus the usual number in as many of the blocks that it
-            still sees, is at least this share of the tokens that it sees. Anchors count among the tokens that
-            it sees, but not among those that left. None: only the budget counts.
-        samples: Frames of a full block; widens labels that count frames (0: the style's width).
-        stride_s: Seconds of a block; widens labels that count seconds (0: the style's width).
-        alone: Ask about every stride in a separate prompt; the answer of a window is the largest of its
+        key_every: Strides from one key window (computed in full) to the next; sometimes up to half as many
+            more (`longest_chain`).
+        compact: For models with 1-D positions: number the kept tokens consecutively, without gaps for dropped
+            tokens.
+        anchors: For `REFRESH`: how many of the reused anchors are recomputed, oldest first, because the
+            oldest is nearest to the evicted rows. None: all.
+        refresh_frames: For the other policies: how many rows are recomputed, in whole frames. A whole frame
+            has all groups of the grid, and its text. None: as many rows as `REFRESH` would recompute.
+        refresh_share: A minimum for `refresh_frames` that grows with the window: this share of the window's
+            frames, rounded; 0 to 1. None: no minimum.
+        refresh_surplus: For `FRONT`: which blocks are recomputed, with all rows before them, after a burst of
+            motion has left the window. The rows of these blocks attended to the burst. A block's surplus is
+            the number of tokens that left since the block was last computed, minus the usual number of tokens
+            of as many blocks. Anchors do not count in either number. The block is recomputed if its surplus
+            is at least this share of all tokens, with anchors, up to the block's end. None: never.
+        samples: Frames of a full block, so that labels that count frames are wide enough; 0: the width of the
+            label style.
+        stride_s: Seconds of a block, so that labels that count seconds are wide enough; 0: the width of the
+            label style.
+        alone: Ask about every stride in a separate prompt. A window's answer is then the largest of its
             strides' answers.
     """
 
@@ -92,7 +95,9 @@ class WindowSettings:
 
     def __post_init__(self) -> None:
         if self.anchors is not None and self.anchors < 1:
-            raise WindowError(f"anchors={self.anchors} must be at least 1; for none, use reuse-all")
+            raise WindowError(
+                f"anchors={self.anchors} must be at least 1; to recompute no anchors, use policy reuse-all"
+            )
         if self.refresh_frames is not None and self.refresh_frames < 0:
             raise WindowError(f"refresh_frames={self.refresh_frames} must not be negative")
         if self.refresh_share is not None and not 0 <= self.refresh_share <= 1:
@@ -104,12 +109,12 @@ class WindowSettings:
 
     @property
     def longest_chain(self) -> int:
-        """Maximum strides from one key window to the next: a key stride is skipped if the last key window was
-        less than half an interval ago (`Planner.is_due`)."""
+        """Maximum number of strides from one key window to the next. It exceeds `key_every`, because a key
+        stride is skipped if the last key window was less than half an interval ago (`Planner.is_due`)."""
         return self.key_every + self.key_every // 2
 
     def sampled(self, sampling: StreamSampling) -> WindowSettings:
-        """Return these settings, adapted to the windows of a sampling."""
+        """Return these settings with the blocks, samples and stride of a sampling."""
         return replace(
             self,
             blocks=sampling.window_blocks,
@@ -124,7 +129,7 @@ DEFAULT_WINDOWS = WindowSettings(policy=Policy.FRONT, refresh_frames=2, refresh_
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans the windows of any number of streams; keeps no state about them."""
+    """Plans the windows of any number of streams. It keeps no state between calls."""
 
     layout: Layout
     settings: WindowSettings = DEFAULT_WINDOWS
@@ -137,15 +142,18 @@ class Planner:
         policy: Policy | RowPolicy | None = None,
         key: bool | None = None,
     ) -> WindowPlan:
-        """Plan the window that ends with the last of `blocks` (consecutive, of one stream).
+        """Return the plan of the window that consists of `blocks`.
 
-        `previous` is the plan of the window before, whose KV the engine has. Without `previous`, after a
-        skipped window, and on the stream's key strides (`is_due`), the window is computed in full and labels
-        restart. `key` True or False overrides the stride (the incremental answer on a key stride is an audit
-        of fidelity). `policy` overrides the settings for this window.
+        A window that does not continue `previous` is computed in full, and its labels restart.
+
+        Args:
+            blocks: Consecutive blocks of one stream, oldest first.
+            previous: Plan of the previous window, whose KV the engine has; None: there is none.
+            policy: The policy for this window; None: that of the settings.
+            key: Whether to compute the window in full; None: if a key window is due (`is_due`).
 
         Raises:
-            WindowError: The blocks do not make a window.
+            WindowError: The blocks do not form a window.
             PositionRangeError: The model has too few positions for the window.
         """
         self._check(blocks)
@@ -153,18 +161,16 @@ class Planner:
         stream, window = blocks[0].stream, blocks[-1].index
         if previous is not None and not _continues(previous, blocks):
             previous = None
-        # After `_continues`: a window that continues no other is a key window, whatever `key` says.
+        # A window that continues no other window is a key window, whatever `key` says.
         is_key = previous is None or (self.is_due(previous) if key is None else key)
         base = None if is_key else previous
-        # Labels of a chain count from its key window, because labels of reused frames must not change.
+        # All labels of a chain count from its key window, because labels of reused frames must not change.
         origin = _start_us(blocks) if base is None else base.origin_us
         shown = [
             (block.index, number, frame) for block in blocks for number, frame in enumerate(block.frames)
         ]
         parts = self._parts(shown, base, origin)
         ids, positions, question = self._rows(stream, [frame for _, _, frame in shown], parts)
-        # A policy that computes every row reuses none of the parent's, although the chain and its labels
-        # continue.
         from_scratch = base is None or active in WHOLE
         source = np.full(len(ids), -1, dtype=np.int64) if from_scratch else _sources(parts, len(ids))
         plan = WindowPlan(
@@ -190,7 +196,8 @@ class Planner:
         return with_digest(self._choose(replace(plan, departed=_departed(plan, base)), base, grid))
 
     def alone(self) -> Planner:
-        """Return the planner that asks each stride of the same windows alone (the preset `strides`)."""
+        """Return a planner for the same windows in which each stride is asked about in a separate prompt (the
+        preset `strides`)."""
         settings = replace(
             self.settings,
             policy=Policy.PRUNE_ONLY,
@@ -203,26 +210,30 @@ class Planner:
         return replace(self, settings=settings)
 
     def hold(self, previous: WindowPlan) -> WindowPlan:
-        """Plan the same window again with nothing to compute, to ask more questions."""
+        """Return a plan of the same window with no row to compute, for further questions about it."""
         return with_digest(held_window(previous))
 
     def is_key(self, stream: str, window: int, every: int | None = None) -> bool:
-        """Whether `window` is a key window according to the stream's phase; a new epoch does not change the
-        phase.
+        """Whether a window is on the stream's key strides.
 
-        `every` is a camera-specific interval in strides; None: the settings' interval.
+        Args:
+            stream: The stream.
+            window: Number of the window.
+            every: The camera's interval between key strides; None: that of the settings.
         """
         camera = stream.rpartition("/")[0] or stream
-        # From the camera's name: key windows of many cameras spread over the strides, and every replica
-        # computes the same phase.
+        # The phase depends on the camera's name, so that key windows of many cameras are spread over the
+        # strides. It is the same in every replica and in every epoch of the camera.
         phase = zlib.crc32(camera.encode())
         return (window + phase) % (every or self.settings.key_every) == 0
 
     def is_due(self, previous: WindowPlan, every: int | None = None) -> bool:
-        """Whether the window after `previous` is a key window. It is on the stream's key strides, unless its
-        chain is younger than half the interval, because then little of it is stale.
+        """Whether the window after `previous` should be a key window: it is on the stream's key strides, and
+        its chain is at least half an interval old. In a younger chain, little KV is stale.
 
-        `every` is a camera-specific interval in strides; None: the settings' interval.
+        Args:
+            previous: Plan of the previous window.
+            every: The camera's interval between key strides; None: that of the settings.
         """
         young = 2 * (previous.since_key + 1) < (every or self.settings.key_every)
         return not young and self.is_key(previous.stream, previous.window + 1, every)
@@ -242,13 +253,15 @@ class Planner:
                 f"a window must have blocks of one stream, not of {sorted({b.stream for b in blocks})}"
             )
         if indices != list(range(indices[0], indices[0] + len(indices))):
-            raise WindowError(f"{stream}: blocks {indices} are not consecutive; a gap ends the window")
+            raise WindowError(
+                f"{stream}: blocks {indices} are not consecutive: give only the blocks after the gap"
+            )
         if len(blocks) > self.settings.blocks:
             raise WindowError(
-                f"{stream}: {len(blocks)} blocks given, but a window has {self.settings.blocks}"
+                f"{stream}: a window has at most {self.settings.blocks} blocks, but {len(blocks)} were given"
             )
         if not any(block.frames for block in blocks):
-            raise WindowError(f"{stream}: blocks {indices} have no frame")
+            raise WindowError(f"{stream}: none of the blocks {indices} has a frame")
 
     def _parts(
         self, shown: Sequence[tuple[int, int, EncodedFrame]], base: WindowPlan | None, origin: int
@@ -258,15 +271,15 @@ class Planner:
         closing = len(self.layout.frame_close)
         spans = {} if base is None else {(s.block, s.frame): s for s in base.parts}
         row = len(self.layout.prefix)
-        out = [PromptPart(PREFIX, 0, 0, row, row, row, source=-1 if base is None else 0)]
+        parts = [PromptPart(PREFIX, 0, 0, row, row, row, source=-1 if base is None else 0)]
         label = 0
         for block, number, frame in shown:
             old = spans.get((block, number))
             if style is not None and style.counts != "frames":
-                # Tenths of a second, which `LabelStyle` writes as the family does.
+                # In tenths of a second, which `LabelStyle` converts to the family's format.
                 label = frame.label_tenths(origin)
             else:
-                # A reused frame keeps its number, because its KV was computed after that label.
+                # A reused frame keeps its number, because its KV attended to the label with that number.
                 label = label + 1 if old is None else old.label
             visual = row + opening
             end = visual + len(frame.kept)
@@ -274,12 +287,12 @@ class Planner:
             part = PromptPart(block, number, row, visual, end, end + closing, label, source, frame.anchor)
             if old is not None and old.stop - old.start != part.stop - part.start:
                 raise WindowError(
-                    f"frame {number} of block {block} changed its tokens since the previous window, but "
-                    "blocks are immutable"
+                    f"frame {number} of block {block} has another number of tokens than in the previous "
+                    "window, but blocks must not change: plan a key window"
                 )
-            out.append(part)
+            parts.append(part)
             row = part.stop
-        return tuple(out)
+        return tuple(parts)
 
     def _rows(
         self, stream: str, frames: Sequence[EncodedFrame], parts: tuple[PromptPart, ...]
@@ -289,11 +302,11 @@ class Planner:
         before, counts, after = np.diff(edges, axis=1).T
         rows = RowLayout(len(layout.prefix), before, counts, after)
         positions, question = rule.place(rows, frames, compact=self.settings.compact)
-        # The question's rows come after the window, from this position on.
+        # The rows of a question follow the window, from this position on.
         if question >= rule.limit:
             raise PositionRangeError(
-                f"{stream}: the window reaches position {question}, but the model has positions up to "
-                f"{rule.limit - 1}: shorten the window, sample fewer frames or use a smaller input"
+                f"{stream}: the window reaches position {question}, but the model's last position is "
+                f"{rule.limit - 1}: shorten the window, sample fewer frames or use a smaller input size"
             )
         ids = np.full(rows.rows, VISUAL, dtype=np.int64)
         ids[: rows.prefix] = layout.prefix
@@ -311,31 +324,31 @@ class Planner:
         return ids, positions, question
 
     def _choose(self, plan: WindowPlan, base: WindowPlan, grid: int) -> WindowPlan:
-        """Choose the rows to compute in a window that continues `base`; `grid` is the number of groups of a
-        frame."""
+        """Return the plan of a window that continues `base` with the rows to compute. `grid` is the number of
+        groups of a whole frame."""
         fresh = np.flatnonzero(plan.source < 0)
-        # While the window still grows, nothing has left it, so no reused row attended to evicted rows.
+        # While a stream's first windows still grow, no reused row attended to evicted rows.
         evicted = any(part.block not in plan.blocks for part in base.parts[1:])
         anchors = [s for s in plan.parts if s.anchor and s.source >= 0][: self.settings.anchors]
         budget = self._budget(plan, anchors, grid) if evicted else 0
         first = plan.parts[0].stop
         old = np.flatnonzero(plan.source[first:] >= 0) + first
         if plan.policy is Policy.FRONT and evicted:
-            # From the front without a gap, because a recomputed row must attend only to correct rows.
+            # The recomputed rows have no gap, because a recomputed row must attend only to correct rows.
             old = old[: max(budget, self._stale(plan))]
             return _settled(replace(plan, compute=_union(old, fresh)), old)
         if plan.policy is Policy.REUSE_ALL or budget == 0:
             return replace(plan, compute=ranges_of(fresh))
         if plan.policy is Policy.REFRESH:
-            # Including the anchors' text, because the labels' KV attended to evicted rows too.
-            picked = rows_in([RowRange(s.start, s.stop) for s in anchors])
-            return replace(plan, compute=_union(picked, fresh))
+            # The anchors' text is recomputed too, because the KV of labels also attended to evicted rows.
+            anchor_rows = rows_in([RowRange(s.start, s.stop) for s in anchors])
+            return replace(plan, compute=_union(anchor_rows, fresh))
         assert isinstance(plan.policy, RowPolicy)
         return plan.policy.choose(plan, old, fresh, min(budget, len(old)), self.layout.layers)
 
     def _stale(self, plan: WindowPlan) -> int:
-        """Count the rows from the front to the end of the last block that attended to a burst which has since
-        left."""
+        """Return the number of reused rows from the front to the end of the last block that is to be
+        recomputed because of `refresh_surplus`; 0 if there is none."""
         limit = self.settings.refresh_surplus
         if limit is None:
             return 0
@@ -353,19 +366,19 @@ class Planner:
         return stale
 
     def _budget(self, plan: WindowPlan, anchors: Sequence[PromptPart], grid: int) -> int:
-        """Count the rows of `plan` to recompute."""
+        """Return the number of reused rows that the policy may recompute."""
         frames, share = self.settings.refresh_frames, self.settings.refresh_share
         if plan.policy is Policy.REFRESH or (frames is None and share is None):
             return sum(part.stop - part.start for part in anchors)
-        # After the prefix every part is a frame.
+        # Every part except the first, the prefix, is a frame.
         frames = max(frames or 0, round((share or 0.0) * (len(plan.parts) - 1)))
         text = len(self.layout.frame_open) + len(self.layout.frame_close)
         return frames * (grid + text + (0 if self.label is None else self.label.tokens))
 
 
 def held_window(plan: WindowPlan) -> WindowPlan:
-    """Return the plan of the window that is held after `plan` has run. It has nothing to compute and no
-    digest."""
+    """Return the plan of the same window after `plan` has run, with no row to compute. The caller must set
+    its digest (`with_digest`)."""
     return replace(
         plan,
         source=np.arange(plan.rows, dtype=np.int64),
@@ -378,23 +391,23 @@ def held_window(plan: WindowPlan) -> WindowPlan:
 
 
 def with_digest(plan: WindowPlan) -> WindowPlan:
-    """Return the plan with the digest and salt of its content; call this after any change to a plan."""
+    """Return the plan with the digest and salt of its content. Call this after any change to a plan."""
     digest = digest_of(plan)
     return replace(plan, digest=digest, salt=f"{plan.stream}:{plan.window}:{digest}")
 
 
 def reuses_frames(plan: WindowPlan) -> bool:
-    """Whether a window reuses any row, other than the prefix, of the previous window."""
+    """Whether a window reuses any row of the previous window other than the prefix."""
     computed = sum(run.stop - run.start for run in plan.compute)
     return plan.parent is not None and plan.rows - computed > plan.parts[0].stop
 
 
 def digest_of(plan: WindowPlan) -> str:
-    """Return a digest that identifies a plan and its lineage: plans with equal digests give equal KV for
-    equal blocks."""
+    """Return a digest of a plan and, through its parent's digest, of its whole chain. Plans with equal
+    digests give equal KV for equal blocks."""
     state = hashlib.blake2b(digest_size=12)
     head = (plan.stream, plan.window, plan.policy.value, plan.key, plan.blocks, plan.parent, plan.select)
-    # `departed` and `salt` are omitted, because they change no row of the KV.
+    # `departed` and `salt` do not count, because they change no row of the KV.
     state.update(repr((head, plan.compute, plan.layers)).encode())
     for array in (plan.token_ids, plan.positions, plan.source):
         state.update(np.ascontiguousarray(array).data)
@@ -403,9 +416,9 @@ def digest_of(plan: WindowPlan) -> str:
 
 @lru_cache(maxsize=64)
 def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
-    """Return `style`, wide enough for the largest label of a chain."""
-    # The newest frame of the last window of a chain: the chain's strides, and the blocks of the key window
-    # before them.
+    """Return a label style that is wide enough for the largest label of a chain."""
+    # The newest frame of a chain has the largest label. Before it come the chain's strides and the blocks of
+    # its key window.
     strides = settings.longest_chain + settings.blocks
     largest = strides * (settings.samples if style.counts == "frames" else math.ceil(settings.stride_s))
     if style.counts == "clock":
@@ -415,20 +428,20 @@ def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
 
 @lru_cache(maxsize=16)
 def _openings(style: LabelStyle | None, frame_open: tuple[int, ...]) -> dict[int, Rows]:
-    """Return a cache of the token ids in front of a frame, by label, because looking up a label costs less
-    than hashing its style."""
+    """Return an empty dictionary for the token ids before a frame, by label. The dictionary is a cache: equal
+    arguments return the same one. Looking up a label is faster than hashing its style."""
     del style, frame_open
     return {}
 
 
 def _continues(previous: WindowPlan, blocks: Sequence[StrideBlock]) -> bool:
-    """Whether KV of `previous` may serve the window of `blocks`: this is the next window of the same stream,
-    and no block in it has lost its frames since."""
+    """Whether the window of `blocks` may reuse KV of `previous`: it is the next window of the same stream,
+    and no block of it has lost its frames since."""
     if previous.stream != blocks[0].stream or previous.window != blocks[-1].index - 1:
         return False
-    earlier = {part.block for part in previous.parts[1:]}
-    # A block whose tokens were lost since then is now empty; KV of its frames must not be used.
-    return not any(block.index in earlier and not block.frames for block in blocks)
+    previous_blocks = {part.block for part in previous.parts[1:]}
+    # A block whose tokens were lost since then is now empty. KV of its frames must not be used.
+    return not any(block.index in previous_blocks and not block.frames for block in blocks)
 
 
 def _start_us(blocks: Sequence[StrideBlock]) -> int:
@@ -436,7 +449,8 @@ def _start_us(blocks: Sequence[StrideBlock]) -> int:
 
 
 def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
-    """Return the parent's row for every row; neighbours that move equally far are handled as one run."""
+    """Return the parent window's row for every row, int64 [rows]; -1 for new rows. Neighbouring parts that
+    move equally far are handled together."""
     source = np.full(rows, -1, dtype=np.int64)
     for (reused, shift), run in groupby(parts, lambda s: (s.source >= 0, s.source - s.start)):
         if reused:
@@ -447,7 +461,8 @@ def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
 
 
 def _departed(plan: WindowPlan, base: WindowPlan) -> tuple[Departed, ...]:
-    """Return, per block of `plan`, what has left the window since the block was last computed in full."""
+    """Return, for each block of `plan`, what has left the window since the block was last computed in
+    full."""
     parts = [part for part in base.parts[1:] if part.block not in plan.blocks]
     blocks = len({part.block for part in parts})
     tokens = sum(part.visual_stop - part.visual_start for part in parts if not part.anchor)
@@ -460,13 +475,14 @@ def _departed(plan: WindowPlan, base: WindowPlan) -> tuple[Departed, ...]:
 
 
 def _settled(plan: WindowPlan, rows: Rows) -> WindowPlan:
-    """Return `plan` after the first old `rows` were recomputed: for the blocks among them, nothing has left
-    since."""
+    """Return `plan` with `departed` reset for the blocks that lie within the recomputed `rows`, because
+    nothing has left the window since they were computed."""
     end = int(rows[-1]) + 1 if len(rows) else 0
-    late = {part.block for part in plan.parts[1:] if part.stop > end}
+    later_blocks = {part.block for part in plan.parts[1:] if part.stop > end}
     departed = zip(plan.blocks, plan.departed, strict=True)
     return replace(
-        plan, departed=tuple(departure if block in late else Departed() for block, departure in departed)
+        plan,
+        departed=tuple(departure if block in later_blocks else Departed() for block, departure in departed),
     )
 
 

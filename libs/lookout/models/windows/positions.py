@@ -1,4 +1,5 @@
-"""Position ids of a window's rows, counted from its start: one class for each way of numbering."""
+"""Computes the position ids of a window's rows. There is one class for each way in which models number
+rows."""
 
 from __future__ import annotations
 
@@ -14,10 +15,13 @@ from lookout.models.windows.types import EncodedFrame, Rows, WindowError
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Describes which rows of a window are text and which are visual, in prompt order.
+    """Which rows of a window are text and which are visual, in prompt order.
 
-    First `prefix` rows; then, per frame, `before` text rows, `counts` kept tokens and `after` text rows, each
-    int64 [frames].
+    Attributes:
+        prefix: Number of rows of the prefix.
+        before: Number of text rows before the tokens of each frame, int64 [frames].
+        counts: Number of kept tokens of each frame, int64 [frames].
+        after: Number of text rows after the tokens of each frame, int64 [frames].
     """
 
     prefix: int
@@ -34,12 +38,12 @@ class RowLayout:
 
     @property
     def visual(self) -> Rows:
-        """All visual rows, int64 [tokens]."""
+        """Numbers of all visual rows, int64 [tokens]."""
         return np.repeat(self.starts + self.before, self.counts) + self.inside
 
     @property
     def inside(self) -> Rows:
-        """The number of every visual row within its frame, int64 [tokens]."""
+        """For every visual row, its number among the visual rows of its frame, int64 [tokens]."""
         return _inside(self.counts)
 
     @property
@@ -50,15 +54,18 @@ class RowLayout:
 
 @dataclass(frozen=True, slots=True)
 class PositionRule(ABC):
-    """How a model numbers the rows of a window. `limit` is the first position beyond its range.
+    """How a model numbers the rows of a window.
 
-    Source: `get_rope_index` of transformers' models. Text after a frame starts at the maximum over all axes +
-    1 (vLLM's rule), counted on the full grid, so that pruning does not shift positions.
+    The rules are those of `get_rope_index` in transformers. Text after a frame begins at the largest position
+    of any axis plus 1, as in vLLM. The full grid counts, so that pruning does not shift positions.
+
+    Attributes:
+        limit: The first position beyond the model's range.
     """
 
     limit: int
     axes: ClassVar[int]
-    """Number of axes: rows of a plan's `positions`."""
+    """Number of position axes, which is the number of rows of `WindowPlan.positions`."""
 
     def place(
         self,
@@ -74,52 +81,68 @@ class PositionRule(ABC):
         Args:
             rows: Which rows are text and which are visual.
             frames: The frames that the rows show.
-            compact: Count kept tokens only; for rules of one axis.
-            origin_us: The sampling point from which time counts, if the frames continue a video; None: the
-                first frame's sampling point.
-            first: How many frames of the video precede these.
+            compact: Whether to count only kept tokens; only for rules with one axis.
+            origin_us: The sampling point from which time counts, in microseconds, if the frames continue a
+                video; None: the first frame's sampling point.
+            first: Number of earlier frames of the video.
 
         Raises:
             WindowError: The rule cannot number such rows.
         """
         if compact and self.axes > 1:
-            raise WindowError("compact positions are for models with one axis, but this model numbers grids")
+            raise WindowError(
+                "compact positions need a model with one position axis, but this model numbers grids"
+            )
         positions = np.empty((self.axes, rows.rows), dtype=np.int64)
         positions[:, : rows.prefix] = np.arange(rows.prefix)
         return positions, self._place(_Numbering(positions, rows, frames, compact, origin_us, first))
 
     @abstractmethod
     def _place(self, window: _Numbering) -> int:
-        """Number the rows after the prefix; return the position after the window."""
+        """Set the positions of the rows after the prefix; return the position after the window."""
 
     def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
-        """Shift a later group of a recording, which was placed on its own, to its place after the previous
-        groups.
+        """Return the positions of a later group of a recording, shifted to follow the previous groups, and
+        the first position after the group.
 
-        Return its positions and the first position after it. `previous` is the position after the previous
-        groups, `prefix` the number of rows in front of all groups.
+        Args:
+            positions: The group's positions from `place`, which numbered the group alone, int64 [axes, rows].
+            question: The position after the group, from `place`.
+            prefix: Number of rows of the prefix, which precedes all groups.
+            previous: The position after the previous groups.
         """
         return positions + previous, question + previous
 
     def shape(self, keep: tuple[int, int], stop: int) -> Rows:
-        """Return the positions that one frame spans, int64 [axes]. `keep` is the shape of its grid, `stop`
-        the position after it."""
+        """Return the number of positions that one frame spans on each axis, int64 [axes].
+
+        Args:
+            keep: (rows, columns) of the frame's grid.
+            stop: The position after the frame.
+        """
         return np.full(self.axes, stop, dtype=np.int64)
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
-        """Return the distance from a frame of this shape to the next one, `frame_us` later, int64 [axes]."""
+        """Return the distance in positions from a frame with this `shape` to the frame `frame_us`
+        microseconds later, int64 [axes]."""
         return shape
 
     @abstractmethod
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """Return the mean number of positions per frame. Each `temporal` frames take `rows` prompt rows and a
-        grid of `tokens` (rows, columns); `fps` is the number of frames a second."""
+        """Return the mean number of positions per frame.
+
+        Args:
+            rows: Number of prompt rows of one temporal patch.
+            tokens: (rows, columns) of the grid of one temporal patch.
+            temporal: Frames of a temporal patch.
+            fps: Frames per second.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbering:
-    """A window whose rows are being numbered. Results go into `positions` int64 [axes, rows]; the other
-    fields are as in `place`."""
+    """A window whose rows are being numbered. The results are written to `positions`, int64 [axes, rows]; the
+    other fields are arguments of `place`."""
 
     positions: Rows
     rows: RowLayout
@@ -130,28 +153,26 @@ class _Numbering:
 
     @property
     def cells(self) -> Rows:
-        """For every visual row, the group of the grid that it shows, int64 [tokens]."""
+        """For every visual row, the index of its group in its frame's grid, int64 [tokens]."""
         parts = [frame.kept for frame in self.frames]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
     def per_frame(self, extent: Callable[[EncodedFrame], int]) -> Rows:
-        """Return `extent` for every frame, int64 [frames]."""
+        """Return what `extent` returns for every frame, int64 [frames]."""
         return np.array([extent(frame) for frame in self.frames], np.int64)
 
     def grid(self, times: Rows) -> Rows:
         """Return (t, row, column) of every visual row, int64 [3, tokens]; `times` is int64 [frames]."""
-        cells, cols = (
-            self.cells,
-            np.repeat(self.per_frame(lambda frame: frame.keep.shape[1]), self.rows.counts),
-        )
+        cells = self.cells
+        cols = np.repeat(self.per_frame(lambda frame: frame.keep.shape[1]), self.rows.counts)
         return np.stack([np.repeat(times, self.rows.counts), cells // cols, cells % cols])
 
     def frame_by_frame(self, local: Rows, extents: Rows) -> int:
-        """Number frames one after the other.
+        """Set the positions of all frames, one frame after the other.
 
         Args:
-            local: Position of every visual row within its frame, int64 [axes, tokens] or [tokens].
-            extents: Positions that the visual rows of a frame take, int64 [frames].
+            local: Position of every visual row relative to its frame, int64 [axes, tokens] or [tokens].
+            extents: Number of positions that the visual rows of each frame take, int64 [frames].
 
         Returns:
             The position after the last frame.
@@ -163,13 +184,13 @@ class _Numbering:
         opening, closing = _inside(before), _inside(after)
         positions[:, np.repeat(starts, before) + opening] = np.repeat(corners - before, before) + opening
         positions[:, rows.visual] = np.repeat(corners, rows.counts) + local
-        behind = np.repeat(starts + before + rows.counts, after) + closing
-        positions[:, behind] = np.repeat(ends - after, after) + closing
+        closing_rows = np.repeat(starts + before + rows.counts, after) + closing
+        positions[:, closing_rows] = np.repeat(ends - after, after) + closing
         return int(ends[-1]) if len(ends) else rows.prefix
 
 
 class RunningPositions(PositionRule):
-    """One axis: each row is one after the row before it; dropped tokens count too."""
+    """One axis: every row takes one position. Dropped tokens take positions too, unless `compact` is set."""
 
     axes = 1
 
@@ -184,7 +205,7 @@ class RunningPositions(PositionRule):
 
 
 class FramePositions(PositionRule):
-    """Three axes: every frame is a separate grid after its label, in which t is constant."""
+    """Three axes (t, row, column): every frame is a separate grid after its label, with a constant t."""
 
     axes = 3
 
@@ -195,18 +216,18 @@ class FramePositions(PositionRule):
         )
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """The text rows plus the longer side of the grid."""
+        """Text rows take one position each, and a grid takes as many as its longer side."""
         return (rows - tokens[0] * tokens[1] + max(tokens)) / temporal
 
 
 class GridPositions(PositionRule):
-    """Three axes: all frames form one grid; the subclass defines its time axis."""
+    """Three axes (t, row, column): all frames form one grid. Subclasses define its time axis."""
 
     axes = 3
 
     @abstractmethod
     def _times(self, window: _Numbering) -> Rows:
-        """Return every frame's place on the time axis, counted from the video's first frame, int64
+        """Return the position of every frame on the time axis, counted from the video's first frame, int64
         [frames]."""
 
     def _place(self, window: _Numbering) -> int:
@@ -224,53 +245,56 @@ class GridPositions(PositionRule):
         return rows.prefix + max(extents)
 
     def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
-        """As in the base class, but all groups count from the same origin."""
+        """See `PositionRule.continued`. All groups count from the same origin, so only the prefix shifts
+        them."""
         return positions + prefix, max(previous, question + prefix)
 
     def shape(self, keep: tuple[int, int], stop: int) -> Rows:
-        """The shape of the frame's grid, and one step in time."""
+        """See `PositionRule.shape`: one step in time, and the rows and columns of the grid."""
         return np.array([1, *keep], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class VideoPositions(GridPositions):
-    """One grid; t counts ticks from the window's first frame."""
+    """One grid for all frames; t counts ticks of `ticks_per_second` from the window's first frame."""
 
     ticks_per_second: float = 1.0
 
     def _times(self, window: _Numbering) -> Rows:
         origin = window.frames[0].slot_us if window.origin_us is None else window.origin_us
         seconds = np.array([frame.slot_us - origin for frame in window.frames]) / 1e6
-        # Sampling points are rounded to microseconds; one that is exactly at a tick must not miss it.
+        # Sampling points are rounded to microseconds. A point that is exactly at a tick must not be rounded
+        # down to the tick before.
         ticks: Rows = np.floor(seconds * self.ticks_per_second + 1e-4).astype(np.int64)
         return ticks
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
-        """The next frame differs only in time."""
+        """See `PositionRule.ticks`: the next frame differs only in time, by at least one tick."""
         return np.array([max(1, round(self.ticks_per_second * frame_us / 1e6)), 0, 0], dtype=np.int64)
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """The ticks per frame."""
-        # Never zero, because callers divide the number of positions by it.
+        """See `PositionRule.per_frame`: the number of ticks per frame, never 0."""
+        # Callers divide by this number.
         return max(self.ticks_per_second / fps, 1e-3)
 
 
 class NumberedPositions(GridPositions):
-    """One grid; t is the frame's number, whatever its time."""
+    """One grid for all frames; t is the frame's number, whatever its time."""
 
     def _times(self, window: _Numbering) -> Rows:
         numbers: Rows = window.first + np.arange(len(window.frames))
         return numbers
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
-        """The next frame has the next number."""
+        """See `PositionRule.ticks`: the next frame has the next number."""
         return np.array([1, 0, 0], dtype=np.int64)
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """One number for each encoded frame."""
+        """See `PositionRule.per_frame`: one position for each temporal patch."""
         return 1 / temporal
 
 
 def _inside(counts: Rows) -> Rows:
-    """Number rows 0, 1, ... within each of consecutive groups, which have `counts` rows."""
+    """Return the numbers 0, 1, ... of the rows within each of consecutive groups, which have `counts`
+    rows."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -39,15 +39,19 @@ class PositionRangeError(WindowError):
 class EncodedFrame:
     """One encoded frame (temporal patch) of a block; immutable.
 
-    `time_us` is the stream time of its first picture in integer microseconds; `keep` is bool [group_rows,
-    group_cols]; `tokens` is [kept, hidden] in row-major order of the kept groups; `deepstack` is [levels,
-    kept, hidden] for models with DeepStack, otherwise None; `kept` has the places of the kept groups, int64
-    [kept]. The label is not stored here: it counts from the key window, so it belongs to the plan.
+    The frame's label is part of the window's plan, because labels count from the key window.
 
-    `slot_us` is the sampling point for which the first picture was taken, and `last_us` the time of the last
-    picture; both default to `time_us`. Stock processors count positions on the even sampling grid, and print
-    the middle between the first and the last time.
-    print the middle between the first and last time.
+    Attributes:
+        time_us: Stream time of the frame's first picture in microseconds.
+        anchor: Whether the frame was encoded whole, as the reference for later frames.
+        keep: The groups that have a token, bool [group_rows, group_cols].
+        tokens: The tokens in row-major order of the kept groups, [kept, hidden].
+        deepstack: The tokens' DeepStack features, [levels, kept, hidden]; None if the model has none.
+        slot_us: The sampling point of the first picture in microseconds, by which positions count; by default
+            `time_us`.
+        last_us: Stream time of the last picture in microseconds; by default `time_us`. A label shows the
+            middle between `time_us` and `last_us`.
+        kept: Indices of the kept groups in row-major order, int64 [kept].
     """
 
     time_us: int
@@ -63,7 +67,7 @@ class EncodedFrame:
         for name in ("slot_us", "last_us"):
             if getattr(self, name) < 0:
                 object.__setattr__(self, name, self.time_us)
-        # Computed once here, because every window with this frame reads positions and row numbers from it.
+        # Computed once, because every window with this frame needs it for positions and row numbers.
         object.__setattr__(self, "kept", np.flatnonzero(self.keep))
         count = len(self.kept)
         if self.keep.ndim != 2 or self.tokens.ndim != 2 or self.tokens.shape[0] != count:
@@ -78,11 +82,12 @@ class EncodedFrame:
             )
 
     def label_tenths(self, origin_us: int) -> int:
-        """Return the time in the frame's label, in tenths of a second since `origin_us`: the middle of its
-        pictures.
+        """Return the time in the frame's label in tenths of a second since `origin_us`: the middle between
+        its first and its last picture.
 
-        It is computed and rounded in floating point exactly as in stock processors: for a time halfway
-        between two tenths (every other frame at 10 a second), the floating-point error decides the rounding.
+        The result equals that of transformers' processors, because it is computed and rounded in floating
+        point in the same way. For a time halfway between two tenths, the floating-point error decides the
+        rounding.
         """
         middle = ((self.time_us - origin_us) / 1e6 + (self.last_us - origin_us) / 1e6) / 2
         return round(10 * float(f"{middle:.1f}"))
@@ -90,10 +95,12 @@ class EncodedFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrideBlock:
-    """The frames of one stride [index*s, (index+1)*s) of one stream; windows consist of whole blocks.
-    Immutable.
+    """The frames of one stride of one stream; immutable. Windows consist of whole blocks.
 
-    `stream` names one epoch of one camera ("gate-3/0"); `index` counts strides of that epoch.
+    Attributes:
+        stream: Name of one epoch of one camera, such as "gate-3/0".
+        index: Number of the stride in its epoch.
+        frames: The encoded frames, in time order.
     """
 
     stream: str
@@ -102,7 +109,7 @@ class StrideBlock:
 
     @property
     def tokens(self) -> int:
-        """Visual tokens kept in the block."""
+        """Number of visual tokens in the block."""
         return sum(frame.tokens.shape[0] for frame in self.frames)
 
 
@@ -118,14 +125,13 @@ class RowRange:
 
 
 class Policy(StrEnum):
-    """Which rows of an overlapping window are computed again. Each policy only changes the window's plan, so
-    policies can be compared on the same engine.
+    """Which reused rows of a window are recomputed. A policy changes only the window's plan, so policies can
+    be compared on the same engine.
 
-    `FULL` and `PRUNE_ONLY` compute every row of every window, on dense and pruned blocks respectively.
-    `REUSE_ALL` computes only the new block, `REFRESH` also the anchors (CodecSight, section 3.4). `FRONT`
-    also computes the first rows after the prefix, within a budget of token-layers
-    (`WindowSettings.refresh_frames`, or what `REFRESH` would spend), and more of them after a burst
-    (`WindowSettings.refresh_surplus`). For a rule of your own, subclass `RowPolicy`.
+    `FULL` computes every row, for blocks without pruning. `PRUNE_ONLY` computes every row, for pruned blocks.
+    `REUSE_ALL` computes only new frames. `REFRESH` also recomputes anchors (CodecSight, section 3.4). `FRONT`
+    also recomputes the first rows after the prefix: as many as `WindowSettings.refresh_frames` allows, or
+    more after a burst of motion (`WindowSettings.refresh_surplus`). To add a policy, subclass `RowPolicy`.
     """
 
     FULL = "full"
@@ -136,10 +142,10 @@ class Policy(StrEnum):
 
 
 class RowPolicy(ABC):
-    """Chooses which reused rows of a window are recomputed, within the budget that `FRONT` has.
+    """Chooses which reused rows of a window are recomputed, within the same budget as `FRONT`.
 
-    For `WindowSettings.policy`, as an alternative to `Policy`. Equal arguments must give equal rows, because
-    windows are planned again when they are verified.
+    A subclass is used as `WindowSettings.policy`, instead of a `Policy`. Equal arguments must give equal
+    rows, because windows are planned again when they are verified.
     """
 
     value: ClassVar[str]
@@ -150,20 +156,27 @@ class RowPolicy(ABC):
         """Return `plan` with `compute` set, and `layers` or `select` if the rows differ by layer.
 
         Args:
-            plan: The window with its rows and their sources.
-            old: The rows that could be reused, after the prefix, int64 [n], ascending.
-            fresh: The rows that have no KV yet, int64 [n], ascending.
-            budget: How many of `old` to compute, on average over the layers; at least 1.
-            layers: Decoder layers of the model.
+            plan: The window's plan, with its rows and their sources.
+            old: The rows after the prefix that could be reused, int64 [n], ascending.
+            fresh: The rows that have no KV yet and must be computed, int64 [n], ascending.
+            budget: How many of the `old` rows to recompute, on average over the layers; at least 1.
+            layers: Number of decoder layers of the model.
         """
 
 
 class PromptPart(NamedTuple):
-    """The prefix (`block == PREFIX`) or one frame of the window, as rows [start, stop) in prompt order.
+    """The rows of the prefix or of one frame of a window.
 
-    The visual rows are [visual_start, visual_stop); the rows before them are label and opening tokens, the
-    rows after them closing tokens. `label` is the number in the label (frames or tenths of a second since the
-    key window); `source` is the parent window's row that became `start`, or -1 for a new frame.
+    Attributes:
+        block: Index of the frame's block; `PREFIX` for the prefix.
+        frame: Number of the frame in its block.
+        start: First row: label and opening tokens.
+        visual_start: First visual row.
+        visual_stop: First row after the visual rows: closing tokens.
+        stop: First row after the part.
+        label: Number in the frame's label: frames, or tenths of a second, since the key window.
+        source: Row of the parent window whose KV row `start` reuses; -1 for a new frame.
+        anchor: Whether the frame is an anchor.
     """
 
     block: int
@@ -178,8 +191,12 @@ class PromptPart(NamedTuple):
 
 
 class Departed(NamedTuple):
-    """What has left the window since a block was last computed: the number of blocks with frames, and the
-    number of these frames' visual tokens, except anchors."""
+    """What has left the window since a block was last computed.
+
+    Attributes:
+        blocks: Number of blocks with frames that have left.
+        tokens: Number of visual tokens of these blocks, without anchors.
+    """
 
     blocks: int = 0
     tokens: int = 0
@@ -187,8 +204,8 @@ class Departed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Rows that an engine itself selects: the `rows` reused rows whose K and V at layer `layer` deviate most
-    from freshly computed ones (CacheBlend)."""
+    """Rows that the engine selects while it runs (CacheBlend): the `rows` reused rows whose K and V at layer
+    `layer` differ most from newly computed K and V."""
 
     rows: int
     layer: int = 1
@@ -196,23 +213,26 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowPlan:
-    """Everything that an engine needs to bring one stream's KV to one window; plain data, no tensors.
+    """Everything that an engine needs to compute one window of one stream; plain data, no tensors.
 
     Rows are numbered in prompt order: the prefix, then the frames of the blocks. A row attends to all rows up
-    to itself; positions never define the mask. Questions are not part of the plan: each one follows at
-    `question_position`, sees all rows, and is then dropped.
+    to itself, whatever their positions. Questions are not part of the plan. Each question follows the window
+    at `question_position`, attends to all rows, and is then dropped.
 
-    - `token_ids` int64 [rows]: text ids, `VISUAL` or `NEWLINE`.
-    - `positions` int64 [axes, rows]: one axis for 1-D models, (t, h, w) for M-RoPE.
-    - `source` int64 [rows]: the parent window's row that has this row's KV, or -1.
-    - `compute`: ascending runs of the rows to compute; the other rows are reused from `source`.
-    - `layers`: None, or per layer the runs computed there; each layer's rows contain those of the next layer.
-    - `select`: None, or rows that the engine adds by KV deviation.
+    - `token_ids`: for each row, the id of its text token, `VISUAL` or `NEWLINE`; int64 [rows].
+    - `positions`: int64 [axes, rows]; one axis for 1-D models, (t, h, w) for M-RoPE.
+    - `source`: for each row, the row of the parent window with its KV, or -1; int64 [rows].
+    - `compute`: ascending runs of the rows to compute. The KV of all other rows is reused.
+    - `layers`: for each layer, the runs to compute there, which include those of the next layer; None: every
+      layer computes `compute`.
+    - `select`: further rows, which the engine selects; None: no further rows.
     - `parent`: digest of the plan whose KV this plan continues; None for a window that reuses no KV.
-    - `origin_us`: stream time from which labels count (start of the key window, `since_key` windows ago).
-    - `departed`: per block of `blocks`, what has left since it was last computed in full; () in windows that
-      reuse no KV.
-    - `salt`: identifies the stream, window and lineage, so that no other window reuses approximate KV.
+    - `origin_us`: stream time in microseconds from which labels count: the start of the chain's key window.
+    - `since_key`: number of windows since the chain's key window.
+    - `departed`: for each of `blocks`, what has left the window since the block was last computed in full; ()
+      in windows that reuse no KV.
+    - `salt`: identifies the stream, the window and its chain, so that no other window reuses this window's
+      approximate KV.
     """
 
     stream: str
@@ -237,16 +257,16 @@ class WindowPlan:
 
     @property
     def rows(self) -> int:
-        """Rows of the window without questions."""
+        """Number of rows of the window, without questions."""
         return len(self.token_ids)
 
     @property
     def computed(self) -> int:
-        """Number of rows computed at the first layer (without those that an engine selects)."""
+        """Number of rows to compute at the first layer, without rows that the engine selects."""
         return sum(len(run) for run in self.compute)
 
     def runs(self, layer: int) -> tuple[RowRange, ...]:
-        """Return the runs computed at `layer`."""
+        """Return the runs of rows to compute at a layer."""
         return self.compute if self.layers is None else self.layers[layer]
 
 
@@ -258,14 +278,14 @@ def rows_in(runs: Sequence[RowRange]) -> Rows:
 
 
 def ranges_of(rows: Rows) -> tuple[RowRange, ...]:
-    """Return the maximal runs of ascending, distinct rows."""
+    """Return the longest possible runs of consecutive rows. The rows must be ascending and distinct."""
     return tuple(_runs(rows))
 
 
 def _runs(rows: Rows) -> Iterator[RowRange]:
     if len(rows) == 0:
         return
-    # Without a Python loop over rows, because a window has thousands.
+    # There is no Python loop over rows, because a window has thousands of rows.
     breaks = np.flatnonzero(np.diff(rows) != 1)
     starts = rows[np.concatenate(([0], breaks + 1))]
     stops = rows[np.concatenate((breaks, [len(rows) - 1]))] + 1
@@ -275,12 +295,17 @@ def _runs(rows: Rows) -> Iterator[RowRange]:
 
 @dataclass(frozen=True, slots=True)
 class LabelStyle:
-    """A frame's label: `head`, a number of fixed width, `tail`. All labels of a style have the same number of
-    tokens.
+    """How a frame's label is written: `head`, a number of fixed width, `tail`. All labels of a style have the
+    same number of tokens.
 
-    `counts` is "frames" (numbered from 1: `Frame001: `), "seconds" (tenths of a second, with `point` in
-    between: `<0012.5 seconds>`) or "clock" (minutes and whole seconds, with `point` in between: `Frame from
-    00:12:`). `digits` has the token ids of 0 to 9; `width` is the number of digits before the point.
+    Attributes:
+        counts: "frames": the frame's number from 1 (`Frame001: `). "seconds": seconds and tenths
+            (`<0012.5 seconds>`). "clock": minutes and seconds (`Frame from 00:12:`).
+        digits: Token ids of the digits 0 to 9.
+        width: Number of digits before the point.
+        head: Token ids before the number.
+        point: Token ids between seconds and tenths, or between minutes and seconds.
+        tail: Token ids after the number.
     """
 
     counts: Literal["frames", "seconds", "clock"]
@@ -316,7 +341,10 @@ class LabelStyle:
         else:
             text = f"{number:0{self.width + decimals}d}"
         if number < 0 or len(text) > self.width + decimals:
-            raise WindowError(f"label {number} does not fit {self.width} digits: plan key windows more often")
+            raise WindowError(
+                f"label {number} does not fit in {self.width} digits: lower key_every, because labels count "
+                "from the key window"
+            )
         units = [self.digits[int(digit)] for digit in text[: self.width]]
         fraction = [self.digits[int(digit)] for digit in text[self.width :]]
         return (*self.head, *units, *(self.point if decimals else ()), *fraction, *self.tail)

@@ -366,13 +366,13 @@ REFUSED = {
     "pod.affinity.nodeAfinity.x=1": "additional properties 'nodeAfinity' not allowed",
     "decode.tolerations[0].key=gpu!": 'decode.tolerations[0].key: "gpu!" is not a valid key of a taint',
     "services.ipFamilies={IPv4,IPv4}": "'/services/ipFamilies'",
-    "services.ipFamilies={IPv4,IPv6} services.ipFamilyPolicy=SingleStack": "services.ipFamilies: with",
+    "services.ipFamilies={IPv4,IPv6} services.ipFamilyPolicy=SingleStack": "services.ipFamilies: give only one family",
     "decode.updateStrategy.rollingUpdate.maxUnavailable=abc": (
         'decode.updateStrategy.rollingUpdate.maxUnavailable: "abc" is not a share of'
     ),
     "prefill.memory.region=eu!central": 'prefill.memory.region: "eu!central" is not a region',
     "controller.settings.status_writes_s=0": "'/controller/settings/status_writes_s': minimum",
-    "recordings.enabled=true recordings.stores.secret=objects": "recordings.stores: they would not be used",
+    "recordings.enabled=true recordings.stores.secret=objects": "recordings.stores: these values would not be used",
     "recordings.stores.region=a/b": 'recordings.stores.region: "a/b" is not a region',
     "controller.settings.lease=mine": "additional properties 'lease' not allowed",
 }

@@ -452,7 +452,7 @@ def test_doctor_names_what_is_missing_or_set_otherwise_and_ends_with_1(
     assert "topics" not in wrong
     assert wrong["topic settings"]["state"] == "bad"
     said = wrong["topic settings"]["found"]
-    assert said == "camera.segments.v1 message.timestamp.type=CreateTime, needs LogAppendTime"
+    assert said == "camera.segments.v1 message.timestamp.type=CreateTime, must be LogAppendTime"
 
 
 def no_answer(*_: object) -> Iterator[object]:

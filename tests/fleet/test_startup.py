@@ -50,7 +50,7 @@ def test_wrong_configuration_is_named(kafka: str, prefix: str) -> None:
     topic = Topic(f"{prefix}big", "bytes", retention_ms=None, max_message_bytes=17 << 20)
     create(kafka, topic.name, 1, {"cleanup.policy": "delete", "max.message.bytes": "1000000"})
     with pytest.raises(
-        StartupError, match=r"cleanup.policy=delete, needs compact.*max.message.bytes=1000000"
+        StartupError, match=r"cleanup.policy=delete, must be compact.*max.message.bytes=1000000"
     ):
         check_kafka(settings(kafka, start_timeout_s=120.0), [topic])
 
@@ -60,7 +60,7 @@ def test_the_topic_table_s_settings_are_asked_for(kafka: str, prefix: str) -> No
     create(kafka, topic.name, 1, {"cleanup.policy": "compact"})
     with pytest.raises(
         StartupError,
-        match=r"message.timestamp.type=CreateTime, needs LogAppendTime.*min.compaction.lag.ms=0, needs 1000",
+        match=r"message.timestamp.type=CreateTime, must be LogAppendTime.*min.compaction.lag.ms=0, must be 1000",
     ):
         check_kafka(settings(kafka, start_timeout_s=120.0), [topic])
 

@@ -322,7 +322,7 @@ def test_topics_of_an_older_release_are_changed_by_the_job(
     settings = ServiceSettings(mode="local", bootstrap=own_kafka.bootstrap)  # type: ignore[arg-type]
     older = {"compression.type": "producer", "retention.ms": str(2 * DAY_MS)}
     set_topic(own_kafka.bootstrap, SEGMENTS.name, older)
-    with pytest.raises(StartupError, match=r"compression\.type=producer, needs uncompressed"):
+    with pytest.raises(StartupError, match=r"compression\.type=producer, must be uncompressed"):
         check_kafka(settings, [SEGMENTS])
     counts = ("--partitions=4", "--replication=1")
     assert topics_job.main([*counts, "--check"]) == topics_job.MISCONFIGURED  # which changes nothing

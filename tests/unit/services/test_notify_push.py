@@ -122,8 +122,8 @@ def test_a_push_service_that_is_not_allowed_is_not_reached(service: PushService,
     ("changes", "words"),
     [
         ({"endpoint": "ftp://push"}, "push.endpoint"),
-        ({"auth": "c2hvcnQ"}, "push.auth: give the browser's 16 bytes"),
-        ({"p256dh": "not base64!"}, "push.p256dh: give the browser's 65 bytes"),
+        ({"auth": "c2hvcnQ"}, "push.auth: give the 16 bytes"),
+        ({"p256dh": "not base64!"}, "push.p256dh: give the 65 bytes"),
         ({"p256dh": "A" * 87}, "uncompressed point"),
     ],
 )

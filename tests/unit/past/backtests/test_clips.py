@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_count(pipeline: Pipe
     assert past.cameras == {"b.mp4", "c.mp4"}
     assert list(past.unread) == [str(file) for file in files[:2]]
     assert "is not a video" in past.unread[str(files[0])]
-    assert "breaks off" in past.unread[str(files[1])]
+    assert "ends unexpectedly" in past.unread[str(files[1])]
 
 
 def test_a_folder_has_the_files_in_and_below_it_and_equal_names_stay_apart(tmp_path: Path) -> None:

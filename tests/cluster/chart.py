@@ -203,9 +203,9 @@ REFUSED = {
     "kafka.options.group\\.id=mine": "the services set this option",
     "kafka.options.sasl\\.password=secret": "the services set this option",
     "kafka.options.ssl\\.key\\.password=secret": "the services set this option",
-    "decode.settings.uri_hosts=a;b": 'decode.settings.uri_hosts: "a;b" is refused',
+    "decode.settings.uri_hosts=a;b": 'decode.settings.uri_hosts: "a;b" is rejected',
     "decode.settings.uri_hosts=https://media.example/x": (
-        'decode.settings.uri_hosts: "https://media.example/x" is refused'
+        'decode.settings.uri_hosts: "https://media.example/x" is rejected'
     ),
     "prefill.replicas=13": "prefill.replicas: only topics.partitions (12) of the pods would get work",
     f"fullnameOverride={'a' * 40}": "digits and -, a letter first, 39 at most",
@@ -291,12 +291,12 @@ REFUSED = {
     ),
     f"{_OWN} redis.url=redis://redis:70000": 'redis.url: "redis://redis:70000" is not an address of Redis',
     f"{_OWN} redis.url=redis://redis/abc": 'redis.url: "redis://redis/abc" is not an address of Redis',
-    "settings.otlp_endpoint=collector": 'settings.otlp_endpoint: "collector" is refused',
+    "settings.otlp_endpoint=collector": 'settings.otlp_endpoint: "collector" is rejected',
     "settings.otlp_endpoint=ftp://collector:4317": (
-        'settings.otlp_endpoint: "ftp://collector:4317" is refused'
+        'settings.otlp_endpoint: "ftp://collector:4317" is rejected'
     ),
     "topics.tieredLocalHours.tokens\\.v1=6": "the bundled broker (tryout.enabled=true) has no remote storage",
-    f"{_OWN} topics.tieredLocalHours.tokens\\.v1=6 topics.retentionHours.tokens\\.v1=6": "not less than",
+    f"{_OWN} topics.tieredLocalHours.tokens\\.v1=6 topics.retentionHours.tokens\\.v1=6": "must be less than",
     "pod.labels.app=x_y!": 'pod.labels.app: "x_y!" is not a valid value of a label',
     "pod.labels.a!b=x": 'pod.labels: the name "a!b" is not a valid name of a label or annotation',
     "decode.nodeSelector.a!b=x": 'decode.nodeSelector: the name "a!b" is not a valid name of',
@@ -366,13 +366,13 @@ REFUSED = {
     "pod.affinity.nodeAfinity.x=1": "additional properties 'nodeAfinity' not allowed",
     "decode.tolerations[0].key=gpu!": 'decode.tolerations[0].key: "gpu!" is not a valid key of a taint',
     "services.ipFamilies={IPv4,IPv4}": "'/services/ipFamilies'",
-    "services.ipFamilies={IPv4,IPv6} services.ipFamilyPolicy=SingleStack": "services.ipFamilies: give only one family",
+    "services.ipFamilies={IPv4,IPv6} services.ipFamilyPolicy=SingleStack": "give only one family",
     "decode.updateStrategy.rollingUpdate.maxUnavailable=abc": (
         'decode.updateStrategy.rollingUpdate.maxUnavailable: "abc" is not a share of'
     ),
     "prefill.memory.region=eu!central": 'prefill.memory.region: "eu!central" is not a region',
     "controller.settings.status_writes_s=0": "'/controller/settings/status_writes_s': minimum",
-    "recordings.enabled=true recordings.stores.secret=objects": "recordings.stores: these values would not be used",
+    "recordings.enabled=true recordings.stores.secret=objects": "these values would not be used",
     "recordings.stores.region=a/b": 'recordings.stores.region: "a/b" is not a region',
     "controller.settings.lease=mine": "additional properties 'lease' not allowed",
 }

@@ -60,7 +60,7 @@ def test_the_topic_table_s_settings_are_asked_for(kafka: str, prefix: str) -> No
     create(kafka, topic.name, 1, {"cleanup.policy": "compact"})
     with pytest.raises(
         StartupError,
-        match=r"message.timestamp.type=CreateTime, must be LogAppendTime.*min.compaction.lag.ms=0, must be 1000",
+        match=r"type=CreateTime, must be LogAppendTime.*min.compaction.lag.ms=0, must be 1000",
     ):
         check_kafka(settings(kafka, start_timeout_s=120.0), [topic])
 

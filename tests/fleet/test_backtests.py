@@ -38,7 +38,11 @@ CAMERAS = ("room", "gate", "yard")
 
 def lookout(fleet: Fleet, *words: str, code: int = 0) -> str:
     """What a command prints."""
-    result = CliRunner().invoke(app, words, env={"LOOKOUT_KAFKA": fleet.bootstrap})
+    environment = {
+        "LOOKOUT_KAFKA": fleet.bootstrap,
+        "LOOKOUT_GRPC_TOKEN_FILE": str(fleet.address.grpc_token_file),
+    }
+    result = CliRunner().invoke(app, words, env=environment)
     assert result.exit_code == code, result.output
     return result.stdout
 

@@ -241,7 +241,7 @@ def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None
 
 
 def _remembered(folder: Path, file: Path) -> Entry | None:
-    """Return a folder's memory of a file; None if there is none, or it is damaged or older than the file."""
+    """Return the memory of a file in a folder. None: it is missing, damaged or older than the file."""
     from lookout.past.memory.shelf import entries
 
     if not folder.is_dir() or not any(folder.iterdir()):

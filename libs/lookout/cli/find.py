@@ -18,6 +18,7 @@ from lookout.cli.model import AnywayOption
 from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_since, parse_span
+from lookout.models.questions import UNTRAINED
 from lookout.past.find import SHARE
 from lookout.text import clean
 
@@ -236,7 +237,7 @@ def _hit(hit: FindHit, shown: dict[int, FindHit], as_json: bool) -> None:
     echo(
         f"{hit.number:>4}  {lowest:6.3f}  {begin}  {end}  {hit.verdict.basis:11}  "
         f"{hit.verdict.camera}{'  (longer than before)' if grown else ''}"
-        f"{'  (the model was not trained for this question)' if hit.verdict.untrained else ''}"
+        f"{f'  ({UNTRAINED})' if hit.verdict.untrained else ''}"
     )
     for verdict in hit.then:
         begin = local_time(verdict.start.ToMicroseconds())

@@ -329,7 +329,7 @@ def _teller(bar: Progress, task: TaskID, label: str) -> Callable[[Published], No
 
 
 def _warn_unwatched(address: str) -> None:
-    """Warn if there is no watch, because footage published before a watch exists is never asked."""
+    """Warn if no watch exists: footage is never asked about watches that are added after it is published."""
     with suppress(CliError):
         if not read_watches(address):
             TerminalConsole(stderr=True).print(

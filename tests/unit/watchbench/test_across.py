@@ -123,7 +123,7 @@ def test_the_layers_alone_learn_and_make_a_checkpoint(
     trainer.write(tmp_path / "out", {})
     new = vlm.load(tmp_path / "out").state_dict()
     old = vlm.load(vlm.weights()).state_dict()
-    words = len(vlm.vocabulary())  # rows after these belong to no word, and training draws them anew
+    words = len(vlm.vocabulary())  # later rows belong to no word, and training draws them again
     for name, value in old.items():
         if name.endswith(("embed_tokens.weight", "lm_head.weight")):
             assert torch.equal(new[name][:words], value[:words]), name
